@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import ModelConfig
+from mortal_steps.config import ComputeConfig, LoggingConfig, ModelConfig
 from mortal_steps.config.section import NAME
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
 from mortal_steps.models.local_folder import check_model
@@ -23,7 +23,6 @@ from mortal_steps.orchestration.checking.checks import check_environment
 from mortal_steps.orchestration.checking.resolve_defaults import (
     resolve_defaults,
     resolved_like,
-    with_own_seed,
 )
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
@@ -65,8 +64,8 @@ def open_run(
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
     is written before they pass.
     """
-    root, warned = _checked_root(config), list[str]()
-    config = with_own_seed(config)
+    root = _checked_root(config.runs_dir, config.run_id, config.logging, config.compute)
+    config, warned = config.with_own_seed(), list[str]()
     place_of(config).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
@@ -143,29 +142,31 @@ def resume_config(
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
     """Check a new run as `open_run` does, without making it; `show` gets the lines of the forecast.
     Raises what `open_run` raises, and `StoreError` for a run that exists."""
-    root = _checked_root(config)
+    root = _checked_root(config.runs_dir, config.run_id, config.logging, config.compute)
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
             "leave --run-id out, or choose another"
         )
-    config = with_own_seed(config.model_copy(update={"model": follow_link(config.model)}))
+    config = config.model_copy(update={"model": follow_link(config.model)}).with_own_seed()
     preflight.check(resolve_defaults(config), say=say, show=show)
 
 
-def _checked_root(config: RunConfig) -> Path:
+def _checked_root(
+    runs_dir: str, run_id: str | None, logs: LoggingConfig, compute: ComputeConfig
+) -> Path:
     """Return the run's directory; raises for a run that cannot be opened here."""
-    if config.run_id is None:
+    if run_id is None:
         raise StoreError("a run needs a run_id")
-    if not re.fullmatch(NAME, config.run_id):
+    if not re.fullmatch(NAME, run_id):
         raise ConfigError(
-            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
+            f"run_id = {run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
-    check_trackers(config.logging.report_to)
-    if config.compute.place.here:
+    check_trackers(logs.report_to)
+    if compute.place.here:
         check_environment()
-    return Path(config.runs_dir) / config.run_id
+    return Path(runs_dir) / run_id
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:

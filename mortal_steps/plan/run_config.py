@@ -37,9 +37,12 @@ from mortal_steps.config.rollout import (
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 from mortal_steps.policy.algorithms.table import ALGORITHMS
+from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
 ROLLOUT_WORKERS = 2
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
 
 
 class RunConfig(Section):
@@ -194,6 +197,12 @@ class RunConfig(Section):
         return self.rewards.model_copy(
             update={"functions": functions, "weights": None, "terms": ()}
         )
+
+    def with_own_seed(self) -> RunConfig:
+        """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
+        if self.seed != SEED_OF_THE_RUN:
+            return self
+        return self.model_copy(update={"seed": derive_seed("run", str(self.run_id)) % 2**31})
 
     def for_evaluation(self) -> RunConfig:
         """Return the same with the rewards that score evaluations in the place of training's."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, ModalConfig, RewardsConfig
+from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.problems import read_problems
@@ -32,12 +32,14 @@ from mortal_steps.orchestration.checking.checks import (
     check_runs_dir,
     check_trl_options,
     context_of,
+    warn_of_unjudged_checkpoints,
 )
 from mortal_steps.orchestration.checking.data_lines import (
     Scores,
     report_data,
     rows_in_words,
     warn_of_answers,
+    warn_of_repeats,
 )
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
@@ -51,7 +53,6 @@ from mortal_steps.plan.parts import environment_plan, problems_plan, trainer_pla
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
-from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.schedule import num_train_steps
@@ -164,37 +165,6 @@ def check(
         rates = measured_time(expected, lambda products: measure(products=products))
     warned += report_forecast(expected, show, rates)
     return found
-
-
-def warn_of_repeats(batch_size: int, num_problems: int) -> None:
-    """Warn if a step takes the same problem more than once."""
-    if batch_size > num_problems:
-        logger.warning(
-            "training.batch_size = %d is more than the %s there are to train on: every step takes "
-            "some of them several times",
-            batch_size,
-            counted(num_problems, "problem"),
-        )
-
-
-def warn_of_unjudged_checkpoints(
-    saves: CheckpointsConfig, every: int | None, num_steps: int
-) -> None:
-    """Warn of checkpoints before the end that cannot be the best one, because they have none of the
-    evaluations after `every` so many steps."""
-    if not every:
-        return
-    saved = range(saves.save_steps, num_steps, saves.save_steps)
-    unjudged = [step for step in saved if step % every]
-    if saves.keep_best and unjudged:
-        logger.warning(
-            "checkpoints.save_steps = %d is no multiple of evaluation.eval_steps = %d: %d of the "
-            "%s before the end have no evaluation at their step, such as that of step %d, and "
-            "checkpoints.keep_best compares none of them; make it a multiple",
-            *(saves.save_steps, every, len(unjudged)),
-            counted(len(saved), "checkpoint"),
-            unjudged[0],
-        )
 
 
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
