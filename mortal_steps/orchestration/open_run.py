@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def resume_config(
             f"overrides {list(overrides)} name another run than {config.run_id} in "
             f"{config.runs_dir}; leave run_id and runs_dir out of them"
         )
-    if different := _in_words(changes_between(config, changed)):
+    if different := _in_words(changes_between(config.identity(), changed.identity())):
         raise ConfigError(
             f"run {run_id} would compute something else ({', '.join(different)}); leave that out, "
             f"or let `mortal fork {run_id} --set KEY=VALUE` train a new run from its checkpoint"
@@ -183,10 +183,11 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     it. Both configurations are as this code reads them, so a key that is newer than the run has the
     same default in both."""
     try:
-        found = changes_between(begun, as_begun(config, begun))
+        found = changes_between(begun.identity(), as_begun(config, begun).identity())
     except ValidationError:  # what a default came to does not go with what was edited
         followed = follow_as_before(config.model, begun.model)
-        found = changes_between(begun, config.model_copy(update={"model": followed}))
+        meant = config.model_copy(update={"model": followed})
+        found = changes_between(begun.identity(), meant.identity())
         found = {key: both for key, both in found.items() if both[1] is not None} or found
     return _in_words(found)
 
@@ -219,24 +220,22 @@ def create_run(
         lease.release()
 
 
-def changes_between(before: RunConfig, after: RunConfig) -> Mapping[str, tuple[Any, Any]]:
-    """Return both values of each differing key among those that decide numbers."""
-    return dict(_differences(before.identity(), after.identity()))
-
-
-def _differences(
+def changes_between(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
+) -> dict[str, tuple[Any, Any]]:
+    """Return both values of each key in which two identities of configurations differ."""
+    found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{key}.")
+            found |= changes_between(before, after, f"{prefix}{key}.")
         elif tables := _tables(before, after):
             for number, (was, now) in enumerate(tables):
                 name = was.get("name") or number
-                yield from _differences(was, now, f"{prefix}{key}[{name}].")
+                found |= changes_between(was, now, f"{prefix}{key}[{name}].")
         elif before != after:
-            yield f"{prefix}{key}", (before, after)
+            found[f"{prefix}{key}"] = (before, after)
+    return found
 
 
 def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -68,7 +68,7 @@ def fork_run(
             f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
-    changes = changes_between(parent.config, config)
+    changes = changes_between(parent.config.identity(), config.identity())
     _check_shape(parent, config.model, config.training, changes)
     saved = _find_checkpoint(parent, at_step)
     _check_versions(parent, config.rollout, saved)
