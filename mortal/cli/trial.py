@@ -62,14 +62,18 @@ def test_rollout(
     engine and sampling settings are those of a run with this configuration.
     """
     from mortal.terminal.samples import show_sampled
+    from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
     from mortal_steps.orchestration.trials.trial import chosen_problems, try_rollout
     from mortal_steps.plan.loader import load_config
+    from mortal_steps.plan.parts import problems_plan
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
-    problems = chosen_problems(settings, prompts or (), num_prompts)
+    problems = chosen_problems(problems_plan(settings), prompts or (), num_prompts)
     waiting("sampling")
-    sampled = try_rollout(settings, problems, num_completions)
+    settings = settings_of_trial(settings)
+    workers = passing_workers(settings)
+    sampled = try_rollout(workers, problems, num_completions, settings.sampling)
     show_sampled(sampled, as_json=as_json)
 
 
@@ -122,11 +126,10 @@ def test_reward(
 
     Exit code 1: a function failed on a completion.
     """
-    from mortal_steps.orchestration.trials.trial import (
-        given_texts,
-        try_rewards,
-    )
+    from mortal_steps.orchestration.trials.opening import passing_workers
+    from mortal_steps.orchestration.trials.trial import given_texts, try_rewards
     from mortal_steps.plan.loader import CODE_DATASET, load_config
+    from mortal_steps.plan.parts import problems_plan
     from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
     settings = load_config(config, overrides or (), flags)
@@ -139,9 +142,10 @@ def test_reward(
     elif nothing_named and not texts:
         given = sample_programs()
     else:
-        given = given_texts(settings, texts or ())
+        given = given_texts(problems_plan(settings), texts or ())
     waiting("calling the reward functions")
-    trial = try_rewards(settings, given, one_by_one=one_by_one)
+    size = 1 if one_by_one else settings.problems_per_shard
+    trial = try_rewards(passing_workers(settings)["reward"], given, size)
     raise typer.Exit(_show(trial, logs=logs, as_json=as_json))
 
 
@@ -200,13 +204,14 @@ def test_environment(
     from mortal_steps.orchestration.trials.environment_trial import read_calls, try_environments
     from mortal_steps.orchestration.trials.trial import chosen_problems
     from mortal_steps.plan.loader import load_config
+    from mortal_steps.plan.parts import problems_plan
 
-    settings = load_config(config, overrides or (), flags)
+    plan = problems_plan(load_config(config, overrides or (), flags))
     given = None if calls is None else read_calls(calls)
     waiting("reading the dataset")
-    problems = chosen_problems(settings, (), num_rows)
+    problems = chosen_problems(plan, (), num_rows)
     waiting("calling the tools")
-    tried = try_environments(settings, problems, given)
+    tried = try_environments(plan.environment, problems, given)
     if as_json:
         print_json({**dataclasses.asdict(tried), "conclusions": conclusions(tried)})
     else:

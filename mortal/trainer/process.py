@@ -41,6 +41,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
 
     from mortal_steps.data.held_out import read_held_out
     from mortal_steps.orchestration.checking.own_rewards import own_rows
+    from mortal_steps.orchestration.trials.opening import judging_plan
     from mortal_steps.plan.parts import environment_plan
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
@@ -57,7 +58,8 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
             may_lack_prompts=run.config.environment.gives_prompts,
             own_rows=own_rows(environment_plan(run.config)),
         )
-    judge = Judge(run.store, run, run.config, problems=problems)
+    plan = judging_plan(run.config, run.info.num_steps)
+    judge = Judge(run.store, run, plan, problems=problems)
     model = whole_model(run, trained_model(run))
     os.chdir(run.working_dir())
     return dict(asyncio.run(judge.judge(model, run.store.folder_digest(model))).metrics)

@@ -26,9 +26,9 @@ class AlgorithmConfig(Section, extra="allow"):
 
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`, `dpo`,
-    `kto` and `reward`: TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups of
-    Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
+    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`, `dpo`, `kto` and `reward`:
+    TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups
+    of Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
 
 
 def _of_its_kind(value: Any) -> Any:

@@ -8,13 +8,13 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import ModelConfig
+from mortal_steps.config import ComputeConfig, LoggingConfig, ModelConfig
 from mortal_steps.config.section import NAME
 from mortal_steps.data.prepared import Prepared
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
@@ -25,7 +25,6 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     placed,
     resolve_defaults,
     resolved_like,
-    with_own_seed,
 )
 from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
@@ -67,8 +66,8 @@ def open_run(
     changed and not accepted, and whatever `check_environment` and `preflight.check` raise; nothing
     is written before they pass.
     """
-    root, warned = _checked_root(config), list[str]()
-    config = with_own_seed(config)
+    root = _checked_root(config.runs_dir, config.run_id, config.logging, config.compute)
+    config, warned = config.with_own_seed(), list[str]()
     place_of(place_plan(config)).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
@@ -128,7 +127,7 @@ def resume_config(
             f"overrides {list(overrides)} name another run than {config.run_id} in "
             f"{config.runs_dir}; leave run_id and runs_dir out of them"
         )
-    if different := _in_words(changes_between(config, changed)):
+    if different := _in_words(changes_between(config.identity(), changed.identity())):
         raise ConfigError(
             f"run {run_id} would compute something else ({', '.join(different)}); leave that out, "
             f"or let `mortal fork {run_id} --set KEY=VALUE` train a new run from its checkpoint"
@@ -145,29 +144,31 @@ def resume_config(
 def rehearse(config: RunConfig, say: Callable[[str], None], show: Callable[[str], None]) -> None:
     """Check a new run as `open_run` does, without making it; `show` gets the lines of the forecast.
     Raises what `open_run` raises, and `StoreError` for a run that exists."""
-    root = _checked_root(config)
+    root = _checked_root(config.runs_dir, config.run_id, config.logging, config.compute)
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir}, and --dry-run is about a new run; "
             "leave --run-id out, or choose another"
         )
-    config = with_own_seed(config.model_copy(update={"model": follow_link(config.model)}))
+    config = config.model_copy(update={"model": follow_link(config.model)}).with_own_seed()
     preflight.check(resolve_defaults(config), say=say, show=show)
 
 
-def _checked_root(config: RunConfig) -> Path:
+def _checked_root(
+    runs_dir: str, run_id: str | None, logs: LoggingConfig, compute: ComputeConfig
+) -> Path:
     """Return the run's directory; raises for a run that cannot be opened here."""
-    if config.run_id is None:
+    if run_id is None:
         raise StoreError("a run needs a run_id")
-    if not re.fullmatch(NAME, config.run_id):
+    if not re.fullmatch(NAME, run_id):
         raise ConfigError(
-            f"run_id = {config.run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
+            f"run_id = {run_id!r} cannot name a folder: use letters, digits, '.', '_' and "
             "'-', and start with a letter or a digit"
         )
-    check_trackers(config.logging.report_to)
-    if config.compute.place.here:
+    check_trackers(logs.report_to)
+    if compute.place.here:
         check_environment()
-    return Path(config.runs_dir) / config.run_id
+    return Path(runs_dir) / run_id
 
 
 def as_begun(config: RunConfig, begun: RunConfig) -> RunConfig:
@@ -184,10 +185,11 @@ def changes(begun: RunConfig, config: RunConfig) -> list[str]:
     it. Both configurations are as this code reads them, so a key that is newer than the run has the
     same default in both."""
     try:
-        found = changes_between(begun, as_begun(config, begun))
+        found = changes_between(begun.identity(), as_begun(config, begun).identity())
     except ValidationError:  # what a default came to does not go with what was edited
         followed = follow_as_before(config.model, begun.model)
-        found = changes_between(begun, config.model_copy(update={"model": followed}))
+        meant = config.model_copy(update={"model": followed})
+        found = changes_between(begun.identity(), meant.identity())
         found = {key: both for key, both in found.items() if both[1] is not None} or found
     return _in_words(found)
 
@@ -224,24 +226,22 @@ def create_run(
         lease.release()
 
 
-def changes_between(before: RunConfig, after: RunConfig) -> Mapping[str, tuple[Any, Any]]:
-    """Return both values of each differing key among those that decide numbers."""
-    return dict(_differences(before.identity(), after.identity()))
-
-
-def _differences(
+def changes_between(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, tuple[Any, Any]]]:
+) -> dict[str, tuple[Any, Any]]:
+    """Return both values of each key in which two identities of configurations differ."""
+    found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            yield from _differences(before, after, f"{prefix}{key}.")
+            found |= changes_between(before, after, f"{prefix}{key}.")
         elif tables := _tables(before, after):
             for number, (was, now) in enumerate(tables):
                 name = was.get("name") or number
-                yield from _differences(was, now, f"{prefix}{key}[{name}].")
+                found |= changes_between(was, now, f"{prefix}{key}[{name}].")
         elif before != after:
-            yield f"{prefix}{key}", (before, after)
+            found[f"{prefix}{key}"] = (before, after)
+    return found
 
 
 def _tables(before: Any, after: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from mortal_steps.data.sources import comes_from_gym
-from mortal_steps.environments.plan import EnvironmentPlan
+from mortal_steps.environments.plan import EnvironmentPlan, ProblemsPlan
 from mortal_steps.places.plan import PlacePlan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
@@ -48,10 +48,23 @@ def environment_plan(config: RunConfig) -> EnvironmentPlan:
     local = config.compute.local.rollout
     return EnvironmentPlan(
         environment=config.environment,
+        rewards=config.rewards,
+        seed=config.seed,
+        app=config.compute.modal.app,
         passed_on=config.seen_by_environments,
         modal=config.compute.away_from_rollouts,
         python=local.python if config.compute.place.shares_files else None,
         env=local.env,
+    )
+
+
+def problems_plan(config: RunConfig) -> ProblemsPlan:
+    """Return what the run's problems are read from."""
+    return ProblemsPlan(
+        data=config.data,
+        seed=config.seed,
+        num_made=config.num_made_rows,
+        environment=environment_plan(config),
     )
 
 

@@ -37,9 +37,12 @@ from mortal_steps.config.rollout import (
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.training import TrainingConfig
 from mortal_steps.policy.algorithms.table import ALGORITHMS
+from mortal_steps.schedule import derive_seed
 from mortal_steps.types import SamplingParams
 
 ROLLOUT_WORKERS = 2
+SEED_OF_THE_RUN = -1
+"""Value of `seed` with which each run has another one."""
 
 
 class RunConfig(Section):
@@ -180,6 +183,11 @@ class RunConfig(Section):
         return self.rollout.num_shards or shards
 
     @property
+    def problems_per_shard(self) -> int:
+        """Problems in a part of a batch, at most."""
+        return -(-self.training.batch_size // self.num_shards)
+
+    @property
     def max_tokens(self) -> int:
         """Most tokens per generated completion."""
         return self.rollout.max_tokens or self.training.max_completion_length
@@ -211,6 +219,12 @@ class RunConfig(Section):
         return self.rewards.model_copy(
             update={"functions": functions, "weights": None, "terms": ()}
         )
+
+    def with_own_seed(self) -> RunConfig:
+        """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
+        if self.seed != SEED_OF_THE_RUN:
+            return self
+        return self.model_copy(update={"seed": derive_seed("run", str(self.run_id)) % 2**31})
 
     def for_evaluation(self) -> RunConfig:
         """Return the same with the rewards that score evaluations in the place of training's."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import override_config
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
@@ -46,7 +47,8 @@ class Gate:
         self._run = run
         self.registry = registry
         self._overridden = bool(overrides)
-        self._judge = Judge(registry.store, run, override_config(run.config, overrides), local)
+        plan = judging_plan(override_config(run.config, overrides), run.info.num_steps)
+        self._judge = Judge(registry.store, run, plan, local)
 
     def bring_in(self) -> ModelVersion:
         """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""

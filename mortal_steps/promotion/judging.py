@@ -19,17 +19,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
-from mortal_steps.compute.roles import worker_specs
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.resolve_defaults import placed
 from mortal_steps.orchestration.evaluation import HeldOut
-from mortal_steps.plan.parts import worker_plans
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
@@ -71,34 +68,28 @@ class Judge:
         self,
         store: RunStore,
         run: Run,
-        config: RunConfig,
+        plan: JudgingPlan,
         local: Callable[..., Compute] = LocalCompute,
         problems: Sequence[Problem] | None = None,
     ) -> None:
-        """`store` holds the models and keeps the judgements; `config` is the run's, with other
+        """`store` holds the models and keeps the judgements; `plan` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
-        run's held-out problems. Raises `ConfigError` where nothing can be judged by it."""
+        run's held-out problems. Raises `ConfigError` where there are none."""
         if not problems and not run.info.num_eval_problems:
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
                 "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
             )
-        if not config.compute.place.here:
-            raise ConfigError(
-                f"compute.backend = {config.compute.backend!r}: models are compared on this "
-                "machine; override compute.backend=local, and rollout.engine=transformers if there "
-                "is no vLLM here"
-            )
         self._store = store
         self._run = run
-        self._config = config
+        self._plan = plan
         self._local = local
         self._given = list(problems or ())
 
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
-        rewards = self._config.eval_rewards
-        code = (*rewards.code, *self._config.environment.code)
+        rewards = self._plan.rewards
+        code = (*rewards.code, *self._plan.environment.code)
         sources = find_sources(code, self._run.working_dir(), folders=rewards.folders)
         problems = self._problems if self._given else self._run.info.eval_problems
         parts = [sha256, problems.sha256, sources.digest(), self._settings()]
@@ -106,22 +97,21 @@ class Judge:
 
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a score besides the model, the problems and the code."""
-        config = self._config
-        model, rollout = config.model, config.rollout
-        used = config.environment.is_used
+        plan, model, rollout = self._plan, self._plan.model, self._plan.rollout
+        used = plan.environment.is_used
         return {
-            **({"environment": config.environment.model_dump(mode="json")} if used else {}),
-            "rewards": [term.model_dump(mode="json") for term in config.eval_rewards.all_terms],
-            "temperature": config.evaluation.temperature,
-            "seed": config.seed,
-            "max_tokens": config.max_tokens,
+            **({"environment": plan.environment.model_dump(mode="json")} if used else {}),
+            "rewards": [term.model_dump(mode="json") for term in plan.rewards.all_terms],
+            "temperature": plan.sampling.temperature,
+            "seed": plan.seed,
+            "max_tokens": plan.sampling.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
-            "sampled_in": config.rollout.published_in(config.model.dtype),
-            "num_shards": config.num_shards,
-            "threads": config.compute.local.rollout.threads,
+            "sampled_in": rollout.published_in(model.dtype),
+            "num_shards": plan.num_shards,
+            "threads": plan.threads,
             "model": [model.dtype, model.max_model_len],
-            "template": config.training.template_options,
+            "template": plan.template_options,
         }
 
     async def judge(self, path: str, sha256: str) -> Judgement:
@@ -145,19 +135,23 @@ class Judge:
         return found[1] if found else None
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
-        config = self._with_model(weights.path)
-        info, given = self._run.info, self._given
-        if config.environment.is_used:
+        plan, info, given = self._plan, self._run.info, self._given
+        if plan.environment.is_used:
             chat = read_chat_settings(self._run.store)
             self._store.write_record(CHAT_FILE, chat, ChatSettings)
         held_out = HeldOut(
             problems=self._problems,
             num_problems=len(given) or info.num_eval_problems,
-            num_shards=config.num_shards,
-            sampling=config.eval_sampling,
+            num_shards=plan.num_shards,
+            sampling=plan.sampling,
         )
+        root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
+        rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))
         compute = self._local(
-            finished_specs(config, self._store, self._run),
+            {
+                "rollout": dataclasses.replace(rollout, factory=WORKER),
+                "reward": in_folder(plan.workers["reward"], root),
+            },
             working_dir=self._run.working_dir(),
             log_dir=self._store.path("logs").absolute(),
         )
@@ -178,7 +172,7 @@ class Judge:
         sets = eval_set_sizes(given) if given else info.eval_sets
         return Judgement(
             num_problems=held_out.num_problems,
-            metrics=mean_scores(config.eval_rewards, shards, sets),
+            metrics=mean_scores(plan.rewards, shards, sets),
         )
 
     @functools.cached_property
@@ -197,27 +191,3 @@ class Judge:
                     yield
                     return
             await asyncio.sleep(LOOK_EVERY_S)
-
-    def _with_model(self, path: str) -> RunConfig:
-        """Return the configuration with the model in that folder in place of the run's own."""
-        config, folder = self._config, str(self._store.path(path).absolute())
-        there: dict[str, Any] = {
-            **{"name_or_path": folder, "revision": None, "new": None, "warm_start": None},
-            "quantization": {},
-        }
-        whole = config.training.model_copy(update={"use_lora": False})
-        model = config.model.model_copy(update=there)
-        return config.model_copy(update={"model": model, "training": whole})
-
-
-def finished_specs(config: RunConfig, store: RunStore, run: Run) -> dict[Role, WorkerSpec]:
-    """Return workers, in `store`, for the finished model that `config` names."""
-    specs = worker_specs(
-        worker_plans(placed(config)),
-        run_dir=store.root.absolute(),
-        fingerprint=run.info.fingerprint,
-        model_path=config.model.name_or_path,
-        num_steps=run.info.num_steps,
-    )
-    rollout = dataclasses.replace(specs["rollout"], factory=WORKER)
-    return {"rollout": rollout, "reward": specs["reward"]}

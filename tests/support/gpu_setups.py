@@ -4,6 +4,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import lines_of
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
 
@@ -46,6 +47,6 @@ def shown(name, monkeypatch):
     values = {"model": {"name_or_path": SMALL}, "rollout": {"engine": "vllm"}} | changes
     config = resolve_defaults(RunConfig.model_validate(values))
     try:
-        return "".join(f"{line}\n" for line in lines_of(forecast(config, PROMPT)))
+        return "".join(f"{line}\n" for line in lines_of(forecast(forecast_plan(config), PROMPT)))
     except ConfigError as error:
         return f"error: {error}\n"

@@ -6,6 +6,7 @@ from mortal_steps.config.gpus import GIB
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import lines_of
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.gpu_setups import PROMPT
 from tests.support.made_up_gpus import SHAPES, let_there_be, several
@@ -101,7 +102,7 @@ def _row(monkeypatch, size, count, settings):
         """
         + "\n".join(settings)
     )
-    found = forecast(resolve_defaults(RunConfig.model_validate(values)), PROMPT)
+    found = forecast(forecast_plan(resolve_defaults(RunConfig.model_validate(values))), PROMPT)
     assert not [line for line in lines_of(found) if line.startswith("warning")]
     fullest = max(card.most for card in found.cards() if card.training) / GIB
     shown = "<br>".join(f"`{each.partition('.')[2]}`" for each in settings if each not in RAY)
@@ -115,7 +116,7 @@ def _row(monkeypatch, size, count, settings):
 def _training(found):
     """Seconds: twice the parameters a token for each of forward, forward again with checkpointing,
     gradients of what goes in and, unless they are frozen, of weights."""
-    training = found.config.training
+    training = found.plan.trainer.training
     passes = 3 if training.use_lora else 4
     tokens = BATCH_SIZE * NUM_GENERATIONS * (PROMPT + LONGEST)
     flops = passes * 2 * found.shape.parameters * tokens
@@ -125,7 +126,7 @@ def _training(found):
 def _sampling(found):
     """Seconds: for each token, an engine reads its weights, and keys and values of sequences of
     half the length."""
-    options, shape = found.config.rollout.engine_options, found.shape
+    options, shape = found.plan.trainer.rollout.engine_options, found.shape
     engines = found.placement.engines
     at_once = BATCH_SIZE * NUM_GENERATIONS // len(engines)
     together = min(at_once, options.get("max_num_seqs", at_once))

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mortal_steps.config import TrainingConfig
-from mortal_steps.orchestration.checking.resolve_defaults import with_own_seed
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.schedule import (
     RunSchedule,
@@ -121,12 +120,12 @@ def test_held_out_problems_are_evaluated_unless_told_otherwise(held_out, evaluat
 
 def test_a_seed_of_its_own_follows_from_the_runs_id():
     first, again, other = (
-        with_own_seed(RunConfig(seed=-1, run_id=run_id)) for run_id in ("a", "a", "b")
+        RunConfig(seed=-1, run_id=run_id).with_own_seed() for run_id in ("a", "a", "b")
     )
     assert first == again
     assert first.seed == 1151825539, "seeds are for ever"
     assert 0 <= other.seed != first.seed
-    assert with_own_seed(RunConfig(seed=7, run_id="a")).seed == 7
+    assert RunConfig(seed=7, run_id="a").with_own_seed().seed == 7
 
 
 def test_parts_of_an_epoch_end_with_a_whole_batch():

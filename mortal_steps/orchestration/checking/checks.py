@@ -1,5 +1,6 @@
 """Checks of single settings, each before anything is started for the run."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from mortal_steps.compute.memory import BYTES
 from mortal_steps.config import (
+    CheckpointsConfig,
     EnvironmentConfig,
     ModelConfig,
     RolloutConfig,
@@ -27,9 +29,12 @@ from mortal_steps.models.local_folder import (
 )
 from mortal_steps.models.shape import count_parameters
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.report.units import counted
 from mortal_steps.rollout.engines.table import ALWAYS_THERE
 from mortal_steps.store.shared_memory import check_shared_memory
 from mortal_steps.types import Problem
+
+logger = logging.getLogger(__name__)
 
 TRAINS_ON_SEVERAL = (
     "ACCELERATE_USE_DEEPSPEED",
@@ -243,4 +248,24 @@ def check_adapter(
         raise ConfigError(
             f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
             f"embeddings; {merged}"
+        )
+
+
+def warn_of_unjudged_checkpoints(
+    saves: CheckpointsConfig, every: int | None, num_steps: int
+) -> None:
+    """Warn of checkpoints before the end that cannot be the best one, because they have none of the
+    evaluations after `every` so many steps."""
+    if not every:
+        return
+    saved = range(saves.save_steps, num_steps, saves.save_steps)
+    unjudged = [step for step in saved if step % every]
+    if saves.keep_best and unjudged:
+        logger.warning(
+            "checkpoints.save_steps = %d is no multiple of evaluation.eval_steps = %d: %d of the "
+            "%s before the end have no evaluation at their step, such as that of step %d, and "
+            "checkpoints.keep_best compares none of them; make it a multiple",
+            *(saves.save_steps, every, len(unjudged)),
+            counted(len(saved), "checkpoint"),
+            unjudged[0],
         )

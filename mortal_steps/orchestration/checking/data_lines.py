@@ -83,6 +83,17 @@ def shortened(text: str) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
+def warn_of_repeats(batch_size: int, num_problems: int) -> None:
+    """Warn if a step takes the same problem more than once."""
+    if batch_size > num_problems:
+        logger.warning(
+            "training.batch_size = %d is more than the %s there are to train on: every step takes "
+            "some of them several times",
+            batch_size,
+            counted(num_problems, "problem"),
+        )
+
+
 def warn_of_answers(problems: Sequence[Problem]) -> None:
     """Warn if the first prompts end with an answer, as the rows of a dataset for SFT do."""
     for row in problems[:FIRST_ROWS]:

@@ -5,19 +5,17 @@ where the run trains on its CPU.
 The formula is in `compute/memory.py`; docs/gpu.md shows it for common machines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mortal_steps.compute.devices import Gpu
 from mortal_steps.compute.memory import BYTES, CONTEXT, TrainingMemory, training_memory
 from mortal_steps.compute.placement import Placement, gpus_per_engine, sharing_gpus
-from mortal_steps.config import ModelConfig, RolloutConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig
 from mortal_steps.config.gpus import GIB
 from mortal_steps.models.shape import ModelShape, find_shape
-from mortal_steps.orchestration.checking.resolve_defaults import placed
-from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import place_plan
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.places.base import Place
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.rollout.engines.vllm.platforms import KV_CACHE_SEQUENCES, MIN_KV_CACHE_BYTES
 from mortal_steps.system.resources import available_bytes, total_bytes
 
@@ -84,41 +82,57 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ForecastPlan:
+    """What is known of a run whose defaults are resolved."""
+
+    trainer: TrainerPlan
+    compute: ComputeConfig
+    place: Place
+    sampled_model: ModelConfig
+    max_tokens: int
+    """Most tokens per generated completion."""
+    num_shards: int
+    problems_per_shard: int
+    saves_beside: bool
+    """Whether checkpoints are written beside train steps."""
+    changed: Callable[[Sequence[str]], "ForecastPlan"]
+    """Returns the same with overrides of the configuration, such as `rollout.num_shards = 2`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """A run's cards, before it begins."""
 
-    config: RunConfig
+    plan: ForecastPlan
     placement: Placement
     shape: ModelShape | None
     prompt: int
     """Tokens of the longest prompt."""
 
     @property
-    def placed(self) -> RunConfig:
-        """The configuration of the rollout workers."""
-        config = placed(self.config)
-        if not self.config.compute.place.here and not self.placement.shares:
-            return config  # each on a machine of its own
-        local, workers = config.compute.local, config.num_rollout_workers
-        return config.model_copy(update={"rollout": sharing_gpus(local, config.rollout, workers)})
+    def sampling(self) -> RolloutConfig:
+        """The settings of the rollout workers, on the GPUs that are there now."""
+        placed = self.plan.place.placed()
+        if not self.plan.compute.place.here and not self.placement.shares:
+            return placed.rollout  # each on a machine of its own
+        return sharing_gpus(placed.compute.local, placed.rollout, placed.num_rollout_workers)
 
     @property
     def rows_per_shard(self) -> int:
         """Completions that an engine samples for a shard, at most: a shard has whole groups."""
-        training = self.config.training
-        return -(-training.batch_size // self.config.num_shards) * training.num_generations
+        return self.plan.problems_per_shard * self.plan.trainer.training.num_generations
 
     def _engine_memory(self, shape: ModelShape, gpu: Gpu) -> EngineMemory | None:
-        config, rows = self.placed, self.rows_per_shard
-        tokens = rows * (self.prompt + config.max_tokens)
+        rows = self.rows_per_shard
+        tokens = rows * (self.prompt + self.plan.max_tokens)
         return engine_memory(
-            *(config.rollout, config.sampled_model, shape, gpu), rows=rows, tokens=tokens
+            *(self.sampling, self.plan.sampled_model, shape, gpu), rows=rows, tokens=tokens
         )
 
     @property
     def on_cpu(self) -> bool:
         """Whether all workers compute on the CPU of this machine."""
-        return self.config.compute.place.here and not self.placement.gpus
+        return self.plan.compute.place.here and not self.placement.gpus
 
     def cards(self) -> list[Card]:
         """Return the GPUs that the run uses, or the machine; empty if the model's sizes, or the
@@ -131,20 +145,20 @@ class Forecast:
         return [self._card(gpu, self.shape) for gpu in self.placement.gpus if gpu.memory]
 
     def _machine(self, memory: int, shape: ModelShape) -> Card:
-        config, training = self.config, self.config.training
+        model, training = self.plan.trainer.model, self.plan.trainer.training
         gpu = Gpu(name=MACHINE, memory=memory, bfloat16=False, uuid=MACHINE)
         needed = training_memory(
-            *(config.model, training, shape),
+            *(model, training, shape),
             prompt=self.prompt,
             autocast=bool(training.trl.get("bf16")),
             on_gpu=False,
         )
-        workers = self.placed.num_rollout_workers if self.placement.engines else 0
+        workers = self.plan.place.placed().num_rollout_workers if self.placement.engines else 0
         found = [self._engine_memory(shape, gpu) for _ in range(workers)]
         engines = [one for one in found if one is not None]
         # Weights and the optimizer's tensors, as `state.take_state` copies them.
         trained = needed.gradients if training.use_lora else needed.weights
-        copy = needed.optimizer + trained if config.checkpoints.background else 0
+        copy = needed.optimizer + trained if self.plan.saves_beside else 0
         beside = BESIDE + training.ranks * PROCESS
         return Card(
             gpu=gpu,
@@ -159,13 +173,13 @@ class Forecast:
         )
 
     def _card(self, gpu: Gpu, shape: ModelShape) -> Card:
-        config, trainers = self.config, self.placement.trainers
+        plan, trainers = self.plan.trainer, self.placement.trainers
         training = None
         if gpu.uuid in {each.uuid for each in trainers}:
-            options = config.training.trl
+            options = plan.training.trl
             half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
             training = training_memory(
-                config.model, config.training, shape, prompt=self.prompt, autocast=half
+                plan.model, plan.training, shape, prompt=self.prompt, autocast=half
             )
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
         found = [self._engine_memory(shape, gpu) for _ in here]
@@ -175,7 +189,7 @@ class Forecast:
         if training is None:
             return Card(gpu=gpu, training=None, engines=engines, static=fixed, most=sampling)
         static, most = training.static + CONTEXT, training.total + CONTEXT
-        if config.rollout.sleep_while_training:  # the engines or the gradients, in turn
+        if plan.rollout.sleep_while_training:  # the engines or the gradients, in turn
             awake = static - training.gradients
             static, most = max(static, awake + fixed), max(most, awake + sampling)
         else:
@@ -183,13 +197,13 @@ class Forecast:
         return Card(gpu=gpu, training=training, engines=engines, static=static, most=most)
 
 
-def forecast(config: RunConfig, prompt: int | None, *, samples: bool = True) -> Forecast:
-    """Work out what a settled configuration will do, with a longest prompt of so many tokens (None:
+def forecast(plan: ForecastPlan, prompt: int | None, *, samples: bool = True) -> Forecast:
+    """Work out what a run will do, with a longest prompt of so many tokens (None:
     unknown) and, without `samples`, no rollout workers. Raises what `Place.placement` raises."""
-    found = place_of(place_plan(config)).placement(samples=samples)
-    known = found.gpus or config.compute.place.here
-    shape = find_shape(config.model) if known else None
-    return Forecast(config=config, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
+    found = plan.place.placement(samples=samples)
+    known = found.gpus or plan.compute.place.here
+    shape = find_shape(plan.trainer.model) if known else None
+    return Forecast(plan=plan, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
 
 
 def engine_memory(

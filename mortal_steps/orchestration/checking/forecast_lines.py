@@ -79,7 +79,7 @@ def _named(gpus: Sequence[Gpu]) -> str:
 
 
 def _batch(found: Forecast) -> str:
-    training = found.config.training
+    training = found.plan.trainer.training
     count = training.steps_per_generation
     pieces = "1 micro-batch" if count == 1 else f"{count:,} micro-batches"
     ranks = f" on each of {training.ranks} ranks" if training.ranks > 1 else ""
@@ -96,10 +96,10 @@ def _batch(found: Forecast) -> str:
 
 
 def _sampling(found: Forecast) -> str:
-    config, rollout = found.placed, found.placed.rollout
+    plan, rollout = found.plan, found.sampling
     kind = rollout.engine_kind
-    parts = [f"{rollout.engine} in {config.sampled_model.dtype}"]
-    parts.append(counted(config.num_shards, "shard"))
+    parts = [f"{rollout.engine} in {plan.sampled_model.dtype}"]
+    parts.append(counted(plan.num_shards, "shard"))
     if kind.memory_option is not None and any(found.placement.engines):
         share = rollout.engine_options.get(kind.memory_option, VLLM_SHARE)
         parts.append(f"{kind.memory_option} {share}")
@@ -108,7 +108,7 @@ def _sampling(found: Forecast) -> str:
 
 
 def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
-    card, config = cards[0], found.config
+    card, plan = cards[0], found.plan
     name = card.name
     if len(cards) > 1:
         numbers = ", ".join(each.gpu.address for each in cards if each.gpu.address)
@@ -116,7 +116,7 @@ def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
         name = f"{each}{card.gpu.name}, {gib(card.gpu.memory)} GiB"
     yield _line("memory", name)
     if (one := card.training) is not None:
-        length = found.prompt + config.training.max_completion_length
+        length = found.prompt + plan.trainer.training.max_completion_length
         yield _line(
             "  actor",
             f"weights {gib(one.weights)}, gradients {gib(one.gradients)}, optimizer "
@@ -129,7 +129,7 @@ def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
             + f" (sequences of {length:,} tokens)",
         )
     for engine in card.engines:
-        fit = engine.tokens // (found.prompt + config.max_tokens)
+        fit = engine.tokens // (found.prompt + plan.max_tokens)
         yield _line(
             "  rollout",
             f"{gib(engine.reserved)} GiB: weights {gib(engine.weights)}, keys and values "

@@ -15,12 +15,12 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.rewards.kinds.get_reward import GetReward
 
 
-def with_described_rewards(rewards: RewardsConfig, plan: EnvironmentPlan) -> RewardsConfig:
+def with_described_rewards(plan: EnvironmentPlan) -> RewardsConfig:
     """Return the rewards with those that the environments give themselves. Raises what
     `Describer.describe` raises, and `ConfigError` for a `get_reward` that none has."""
     if not plan.environment.is_used:
-        return rewards
-    return _with_offered(rewards, _classes_offered(plan))
+        return plan.rewards
+    return _with_offered(plan.rewards, _classes_offered(plan))
 
 
 def _with_offered(rewards: RewardsConfig, offered: Sequence[str | None]) -> RewardsConfig:
@@ -34,19 +34,17 @@ def _with_offered(rewards: RewardsConfig, offered: Sequence[str | None]) -> Rewa
     return with_own_rewards(rewards, offered)
 
 
-def with_other_environments(
-    rewards: RewardsConfig, plan: EnvironmentPlan, before: RewardsConfig
-) -> RewardsConfig:
+def with_other_environments(plan: EnvironmentPlan, before: RewardsConfig) -> RewardsConfig:
     """Return the rewards of a fork with those that its environments give in place of those that
     the parent's gave, whose rewards are `before`; raises what `with_described_rewards` raises."""
     offered = _classes_offered(plan) if plan.environment.is_used else []
     gone = set(classes_in(before)).difference(offered)
     kept = tuple(
         term
-        for term in rewards.terms
+        for term in plan.rewards.terms
         if not (isinstance(term, GetReward) and term.environment in gone)
     )
-    return _with_offered(rewards.model_copy(update={"terms": kept}), offered)
+    return _with_offered(plan.rewards.model_copy(update={"terms": kept}), offered)
 
 
 def _classes_offered(plan: EnvironmentPlan) -> list[str | None]:

@@ -8,20 +8,19 @@ the model's context. This process imports no torch.
 
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import CheckpointsConfig, EnvironmentConfig, ModalConfig, RewardsConfig
+from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
 from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.prepared import Prepared
 from mortal_steps.data.problems import read_problems
+from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
 from mortal_steps.orchestration.checking.checks import (
@@ -35,12 +34,14 @@ from mortal_steps.orchestration.checking.checks import (
     check_runs_dir,
     check_trl_options,
     context_of,
+    warn_of_unjudged_checkpoints,
 )
 from mortal_steps.orchestration.checking.data_lines import (
     Scores,
     report_data,
     rows_in_words,
     warn_of_answers,
+    warn_of_repeats,
 )
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
@@ -49,12 +50,12 @@ from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan, worker_plans
+from mortal_steps.plan.parts import environment_plan, place_plan, problems_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
-from mortal_steps.report.units import counted
 from mortal_steps.rewards.code_execution.environment import COLUMNS
 from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.schedule import num_train_steps
@@ -128,7 +129,7 @@ def check(
     begin_workers_imports(config)
     parallel.begin()
     say("reading the dataset")
-    train, held_out, _ = problems or _read(config, say, tell)
+    train, held_out, _ = problems or _read(problems_plan(config), Path(config.runs_dir), say, tell)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -165,7 +166,7 @@ def check(
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
         say(f"beginning episodes of {len(tried)} rows")
-        tools = check_resets(config, tried)
+        tools = check_resets(environment_plan(config), tried)
     if config.algorithm.judges_by_loss:
         say("checking the training options and preparing the rows with TRL")
     else:
@@ -179,44 +180,13 @@ def check(
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
-    expected = forecast(config, longest, samples="rollout" in roles)
+    expected = forecast(forecast_plan(config), longest, samples="rollout" in roles)
     rates = None
     if show is not None:
         measure = partial(call_once, workers["actor"], "measure_rates")
         rates = measured_time(expected, lambda products: measure(products=products))
     warned += report_forecast(expected, show, rates)
     return found
-
-
-def warn_of_repeats(batch_size: int, num_problems: int) -> None:
-    """Warn if a step takes the same problem more than once."""
-    if batch_size > num_problems:
-        logger.warning(
-            "training.batch_size = %d is more than the %s there are to train on: every step takes "
-            "some of them several times",
-            batch_size,
-            counted(num_problems, "problem"),
-        )
-
-
-def warn_of_unjudged_checkpoints(
-    saves: CheckpointsConfig, every: int | None, num_steps: int
-) -> None:
-    """Warn of checkpoints before the end that cannot be the best one, because they have none of the
-    evaluations after `every` so many steps."""
-    if not every:
-        return
-    saved = range(saves.save_steps, num_steps, saves.save_steps)
-    unjudged = [step for step in saved if step % every]
-    if saves.keep_best and unjudged:
-        logger.warning(
-            "checkpoints.save_steps = %d is no multiple of evaluation.eval_steps = %d: %d of the "
-            "%s before the end have no evaluation at their step, such as that of step %d, and "
-            "checkpoints.keep_best compares none of them; make it a multiple",
-            *(saves.save_steps, every, len(unjudged)),
-            counted(len(saved), "checkpoint"),
-            unjudged[0],
-        )
 
 
 def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
@@ -228,19 +198,21 @@ def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None 
     begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
 
 
-def _read(config: RunConfig, say: Callable[[str], None], tell: Callable[[str], None]) -> Problems:
-    scratch = Scratch(Path(config.runs_dir).absolute(), READING)
+def _read(
+    plan: ProblemsPlan, runs_dir: Path, say: Callable[[str], None], tell: Callable[[str], None]
+) -> Problems:
+    scratch = Scratch(runs_dir.absolute(), READING)
     try:
         found = read_problems(
-            *(config.data, config.seed, scratch, say),
-            num_made=config.num_made_rows,
-            own_rows=own_rows(environment_plan(config)),
+            *(plan.data, plan.seed, scratch, say),
+            num_made=plan.num_made,
+            own_rows=own_rows(plan.environment),
         )
     except BaseException:
         scratch.remove()
         raise
-    if config.data.source:
-        tell(f"{'data':<11}{rows_in_words(config.data, found)}")
+    if plan.data.source:
+        tell(f"{'data':<11}{rows_in_words(plan.data, found)}")
     return Problems(found.train, found.held_out)
 
 
@@ -324,11 +296,3 @@ def check_training(
         logger.warning("%s", warning)
     measured: PromptLengths = lengths
     return measured
-
-
-def passing_workers(config: RunConfig) -> Mapping[Role, WorkerSpec]:
-    """Return workers without a run directory or a model, which are only good for checks."""
-    nowhere = Path(os.devnull)
-    return worker_specs(
-        worker_plans(config), run_dir=nowhere, fingerprint="", model_path="", num_steps=1
-    )

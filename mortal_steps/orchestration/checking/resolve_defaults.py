@@ -8,7 +8,7 @@ from typing import Any
 
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
-from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
@@ -26,7 +26,6 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 from mortal_steps.rollout.weight_sync.table import RELOAD, VOLUME
-from mortal_steps.schedule import derive_seed
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +49,12 @@ RESOLVED = (
 """Keys whose defaults depend on the machine and the model; they have values once a run begins."""
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
-SEED_OF_THE_RUN = -1
-"""Value of `seed` with which each run has another one."""
 
 
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `Describer.describe` raise."""
-    rewards = with_described_rewards(config.rewards, environment_plan(config))
+    rewards = with_described_rewards(environment_plan(config))
     config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
@@ -76,7 +73,8 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         on_gpu=bool(found.trainers),
     )
     if samples:
-        _warn(config, resolved_config, on_gpus=bool(found.gpus))
+        plan, sampled = trainer_plan(resolved_config), resolved_config.max_tokens
+        _warn(config.rollout, config.compute, plan, sampled, on_gpus=bool(found.gpus))
     return resolved_config
 
 
@@ -84,13 +82,6 @@ def placed(config: RunConfig) -> RunConfig:
     """Return the configuration with what follows from the GPUs that are there now."""
     found = place_of(place_plan(config)).placed()
     return config.model_copy(update={"rollout": found.rollout, "compute": found.compute})
-
-
-def with_own_seed(config: RunConfig) -> RunConfig:
-    """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""
-    if config.seed != SEED_OF_THE_RUN:
-        return config
-    return config.model_copy(update={"seed": derive_seed("run", str(config.run_id)) % 2**31})
 
 
 def find_reward_commit(model: ModelConfig) -> str | None:
@@ -126,27 +117,29 @@ def find_context(model: ModelConfig) -> int | None:
     return read_context(path) if path is not None else None
 
 
-def _warn(config: RunConfig, resolved_config: RunConfig, *, on_gpus: bool) -> None:
-    """Warn of defaults that may surprise. What is usual, such as no vLLM on a machine without a
-    GPU, is only noted: the run says how it samples when it starts its workers."""
-    if config.rollout.engine is None and config.compute.place.here:
-        chosen = resolved_config.rollout.engine
+def _warn(
+    asked: RolloutConfig, compute: ComputeConfig, plan: TrainerPlan, sampled: int, *, on_gpus: bool
+) -> None:
+    """Warn of defaults that may surprise, of which `plan` and the `sampled` tokens are made. What
+    is usual, such as no vLLM on a machine without a GPU, is only noted: the run says how it samples
+    when it starts its workers."""
+    if asked.engine is None and compute.place.here:
+        chosen = plan.rollout.engine
         needed = ENGINES.entry(chosen or ALWAYS_THERE).needs
         has = f"has {needed}"
         if needed is None:
             others = [kind.needs for kind in ENGINES.values() if kind.needs]
             has = f"does not have {' or '.join(others)}"
         level = logging.WARNING if on_gpus and needed is None else logging.INFO
-        python = rollout_interpreter(config.compute)
+        python = rollout_interpreter(compute)
         logger.log(level, "rollout.engine = %r: %s %s", chosen, python, has)
-    published_in = resolved_config.rollout.published_in(resolved_config.model.dtype)
-    if resolved_config.rollout.dtype != config.rollout.dtype and published_in:
+    if plan.rollout.dtype != asked.dtype and plan.published_in:
         logger.warning(
             "rollout.dtype = %r: float32 weights are trained under bf16 autocast on a GPU, and "
             "rollout workers sample with copies of this type",
-            resolved_config.rollout.dtype,
+            plan.rollout.dtype,
         )
-    sampled, trained = resolved_config.max_tokens, resolved_config.training.max_completion_length
+    trained = plan.training.max_completion_length
     if sampled > trained:
         logger.warning(
             "rollout.max_tokens = %d: reward functions see completions of up to that length, but "
@@ -154,7 +147,7 @@ def _warn(config: RunConfig, resolved_config: RunConfig, *, on_gpus: bool) -> No
             sampled,
             trained,
         )
-    if config.rollout.max_tokens is None and sampled < trained:
+    if asked.max_tokens is None and sampled < trained:
         usual = TrainingConfig.model_fields["max_completion_length"].default
         logger.log(
             logging.INFO if trained == usual else logging.WARNING,
@@ -222,7 +215,7 @@ def resolved(
         "compute.local.rollout.threads": 1,
         "compute.local.reward.threads": 1,
     }
-    return _resolve(config, defaults)
+    return _resolve(config.model_dump(), defaults, pinned=config.model.is_pinned)
 
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
@@ -242,14 +235,14 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})
-    return _resolve(config, {key: find_key(values, key) for key in RESOLVED})
+    defaults = {key: find_key(values, key) for key in RESOLVED}
+    return _resolve(config.model_dump(), defaults, pinned=config.model.is_pinned)
 
 
-def _resolve(config: RunConfig, defaults: Mapping[str, Any]) -> RunConfig:
-    """Fill in the keys that have no value; a commit goes before a branch."""
-    values = config.model_dump()
+def _resolve(values: dict[str, Any], defaults: Mapping[str, Any], *, pinned: bool) -> RunConfig:
+    """Fill in the keys that have no value; a commit goes before a branch, which is not `pinned`."""
     for key, value in defaults.items():
-        moves = key == "model.revision" and value and not config.model.is_pinned
+        moves = key == "model.revision" and value and not pinned
         if moves or find_key(values, key) in (None, "auto"):
             write_key(values, key, value)
     return RunConfig.model_validate(values)

@@ -7,7 +7,6 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import Card, Forecast, gib
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
-from mortal_steps.plan.loader import override_config
 from mortal_steps.report.units import counted
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
@@ -77,12 +76,11 @@ def _static_in_words(card: Card) -> str:
 
 def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     """Warn of too little room for one sequence's cache; refuse too little for the weights."""
-    config = found.placed
-    options, named = config.rollout.engine_options, config.rollout.engine
+    options, named = found.sampling.engine_options, found.sampling.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
         return
-    limit = config.model.max_model_len
-    context = min(limit, find_context(config.model) or limit)
+    model = found.plan.trainer.model
+    context = min(model.max_model_len, find_context(model) or model.max_model_len)
     longest = _number(options.get("max_model_len"), context)
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
@@ -110,17 +108,17 @@ def _number(value: object, usual: int) -> int:
 
 def _preempting(found: Forecast, card: Card) -> Iterator[str]:
     """Warn of an engine that cannot hold all sequences that it samples at once."""
-    config = found.config
-    if config.rollout.engine_kind.memory_option is None:
+    rollout = found.plan.trainer.rollout
+    if rollout.engine_kind.memory_option is None:
         return
-    at_once = _number(config.rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
+    at_once = _number(rollout.engine_options.get("max_num_seqs"), VLLM_SEQUENCES)
     sequences = min(found.rows_per_shard, at_once)
     for engine in dict.fromkeys(card.engines):
-        fit = engine.tokens // (found.prompt + config.max_tokens)
+        fit = engine.tokens // (found.prompt + found.plan.max_tokens)
         if fit < sequences:
             fewer = f"rollout.engine_options.max_num_seqs = {fit}, " if fit else ""
             yield (
-                f"{card.name}: {config.rollout.engine} has room for {fit} of the {sequences} "
+                f"{card.name}: {rollout.engine} has room for {fit} of the {sequences} "
                 "sequences of full length that it samples at once. It preempts some that grow as "
                 "long, and a shard that is sampled again may then differ. Set "
                 f"{fewer}a lower rollout.max_tokens, or more memory"
@@ -134,7 +132,7 @@ def _what_fits(found: Forecast, card: Card) -> str:
         key = overrides[0].partition(" = ")[0]
         if key in fitting:
             continue
-        other = dataclasses.replace(found, config=override_config(found.config, overrides))
+        other = dataclasses.replace(found, plan=found.plan.changed(overrides))
         batches = [each for each in other.cards() if each.depends_on_batch]
         if all(each.most <= FULL * each.gpu.memory for each in batches):
             fitting[key] = " with ".join(overrides)
@@ -144,26 +142,26 @@ def _what_fits(found: Forecast, card: Card) -> str:
 
 def _of_sampling(found: Forecast) -> Iterator[tuple[str, ...]]:
     """Yield settings of rollout workers that need less memory, each key's from the nearest on."""
-    config, rollout = found.config, found.config.rollout
+    plan, rollout = found.plan, found.plan.trainer.rollout
     kind = rollout.engine_kind
     if not found.placement.engines:
         return
     for workers in range(len(found.placement.engines) - 1, 0, -1) if found.on_cpu else ():
         yield (f"rollout.num_rollout_workers = {workers}",)
     if kind.memory_option is None:  # its keys and values are those of a shard
-        for count in range(config.num_shards + 1, config.training.batch_size + 1):
+        for count in range(plan.num_shards + 1, plan.trainer.training.batch_size + 1):
             yield (f"rollout.num_shards = {count}",)
     elif found.placement.shares:
         for share in (0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1):
             yield (f"rollout.engine_options.{kind.memory_option} = {share}",)
         alternates = not rollout.staleness and rollout.source == GENERATE
-        if kind.sleeps and alternates and config.compute.place.here:
+        if kind.sleeps and alternates and plan.compute.place.here:
             yield ("rollout.sleep_while_training = true",)
 
 
 def _of_training(found: Forecast) -> Iterator[tuple[str, ...]]:
     """Yield settings of the actor that need less memory, each key's from the nearest on."""
-    model, training = found.config.model, found.config.training
+    model, training = found.plan.trainer.model, found.plan.trainer.training
     if not training.gradient_checkpointing:
         yield ("training.gradient_checkpointing = true",)
     own = training.rows // training.ranks

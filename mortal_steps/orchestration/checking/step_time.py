@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from mortal_steps.models.shape import ModelShape
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import Forecast
-from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.cpu_rates import Product
 from mortal_steps.policy.plan import TrainerPlan
 
@@ -70,30 +69,30 @@ class StepTime:
 
 def is_estimated(found: Forecast) -> bool:
     """Whether all of the run computes on this machine's CPU, with a model of known sizes."""
-    return found.on_cpu and found.shape is not None and found.config.rollout.source == GENERATE
+    generates = found.plan.trainer.rollout.source == GENERATE
+    return found.on_cpu and found.shape is not None and generates
 
 
 def work_of(found: Forecast) -> StepWork:
     """Count the operations of a step; needs `is_estimated`."""
-    config, shape = found.config, found.shape
+    plan, shape = found.plan, found.shape
     assert shape is not None
-    training = config.training
+    training = plan.trainer.training
     length = found.prompt + training.max_completion_length
     forward = _forward(shape, length)
-    passes = _passes(trainer_plan(config))
+    passes = _passes(plan.trainer)
     micro_batches = training.steps_per_generation * training.num_iterations
     rows = found.rows_per_shard
     workers = max(1, len(found.placement.engines))
-    shards = -(-config.num_shards // workers) if found.placement.engines else 0
-    sampled = found.prompt + config.max_tokens
-    adapters = config.training.publishes_adapter
+    shards = -(-plan.num_shards // workers) if found.placement.engines else 0
+    sampled = found.prompt + plan.max_tokens
     return StepWork(
         training=training.rows * length * forward * passes * training.num_iterations,
         prefill=shards * rows * found.prompt * _forward(shape, found.prompt),
-        decode=shards * rows * config.max_tokens * _forward(shape, sampled),
+        decode=shards * rows * plan.max_tokens * _forward(shape, sampled),
         train_calls=round(micro_batches * passes * shape.layers),
-        decode_calls=shards * config.max_tokens * shape.layers,
-        published=0 if adapters else 4 * shape.parameters,
+        decode_calls=shards * plan.max_tokens * shape.layers,
+        published=0 if training.publishes_adapter else 4 * shape.parameters,
     )
 
 
@@ -119,15 +118,15 @@ def _passes(plan: TrainerPlan) -> float:
 def products_of(found: Forecast) -> tuple[Product, ...]:
     """Return the products to measure: of training, prefill and decoding, then, where bfloat16 is
     used, of training in both types."""
-    config, shape = found.config, found.shape
+    plan, shape = found.plan, found.shape
     assert shape is not None
-    local = config.compute.local
-    stored = config.model.dtype if config.model.dtype != "auto" else shape.dtype or "float32"
-    trained = "bfloat16" if config.training.trl.get("bf16") else stored
-    own = config.sampled_model.dtype
+    local, model, training = plan.compute.local, plan.trainer.model, plan.trainer.training
+    stored = model.dtype if model.dtype != "auto" else shape.dtype or "float32"
+    trained = "bfloat16" if training.trl.get("bf16") else stored
+    own = plan.sampled_model.dtype
     sampled = stored if own == "auto" else own
-    tokens = config.training.rows // config.training.steps_per_generation * found.prompt
-    many = min(MEASURED_ROWS, max(tokens, config.training.num_generations))
+    tokens = training.rows // training.steps_per_generation * found.prompt
+    many = min(MEASURED_ROWS, max(tokens, training.num_generations))
 
     def product(rows: int, dtype: str, threads: int | None) -> Product:
         return Product(
@@ -151,12 +150,12 @@ def rates_of(measured: Sequence[float]) -> Rates:
 
 def step_time(found: Forecast, rates: Rates) -> StepTime:
     """Return the seconds that a step takes at these rates, at least."""
-    work, config = work_of(found), found.config
+    work, plan = work_of(found), found.plan.trainer
     sampling = work.prefill / rates.prefill + work.decode / rates.decode
     sampling += LAYER_S * work.decode_calls
-    training = work.training / rates.training / config.training.ranks
+    training = work.training / rates.training / plan.training.ranks
     training += LAYER_S * work.train_calls
-    both = max(sampling, training) if config.rollout.staleness else sampling + training
+    both = max(sampling, training) if plan.rollout.staleness else sampling + training
     return StepTime(
         sampling=sampling,
         training=training,
@@ -180,8 +179,8 @@ def warnings_of_time(found: Forecast, rates: Rates | None) -> list[str]:
     if not is_estimated(found):
         return []
     warned = []
-    config = found.config
-    threads = config.compute.local.actor.threads or 1
+    plan = found.plan
+    threads = plan.compute.local.actor.threads or 1
     best = Rates(
         training=threads * HIGHEST_RATE,
         prefill=HIGHEST_RATE,
@@ -190,10 +189,10 @@ def warnings_of_time(found: Forecast, rates: Rates | None) -> list[str]:
     shortest = step_time(found, rates or best).total
     if shortest > SLOW_S:
         takes = f"about {_range(shortest)}" if rates else f"more than {_seconds(shortest)}"
-        training = config.training
+        training = plan.trainer.training
         warned.append(
             f"a step takes {takes} on this CPU if its {training.rows} completions become "
-            f"{config.max_tokens:,} tokens long. Shorter steps: a lower "
+            f"{plan.max_tokens:,} tokens long. Shorter steps: a lower "
             "training.max_completion_length, training.batch_size or training.num_generations, a "
             "smaller model, or a GPU"
         )

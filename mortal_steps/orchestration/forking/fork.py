@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
@@ -20,7 +20,7 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.preflight import Problems
-from mortal_steps.orchestration.checking.resolve_defaults import find_reward_commit, with_own_seed
+from mortal_steps.orchestration.checking.resolve_defaults import find_reward_commit
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.plan.loader import override_config, parse_config
@@ -68,8 +68,8 @@ def fork_run(
             f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
-    changes = changes_between(parent.config, config)
-    _check_shape(parent, config, changes)
+    changes = changes_between(parent.config.identity(), config.identity())
+    _check_shape(parent, config.model, config.training, changes)
     saved = _find_checkpoint(parent, at_step)
     _check_versions(parent, config.rollout, saved)
     for killed in root.parent.glob(f".{root.name}.????????.partial"):
@@ -142,10 +142,9 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
     if config.environment != before.environment:
-        plan = environment_plan(config)
-        rewards = with_other_environments(config.rewards, plan, before.rewards)
+        rewards = with_other_environments(environment_plan(config), before.rewards)
         config = config.model_copy(update={"rewards": rewards})
-    return with_own_seed(config.with_reward_commits(find_reward_commit))
+    return config.with_reward_commits(find_reward_commit).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
@@ -165,15 +164,20 @@ def is_below(key: str, sections: Sequence[str]) -> bool:
     return any(key == section or key.startswith(f"{section}.") for section in sections)
 
 
-def _check_shape(parent: Run, config: RunConfig, changes: Mapping[str, tuple[Any, Any]]) -> None:
+def _check_shape(
+    parent: Run,
+    model: ModelConfig,
+    training: TrainingConfig,
+    changes: Mapping[str, tuple[Any, Any]],
+) -> None:
     """Raise `ConfigError` for a change that the checkpoint does not fit."""
     also = []
-    if config.model.new or config.model.warm_start:
+    if model.new or model.warm_start:
         also.append("seed")  # the starting model is made from it
-    if config.model.warm_start:
+    if model.warm_start:
         also.append("compute.local.actor.threads")  # so is a warm start
     for key, (before, after) in changes.items():
-        idle = is_below(key, ["training.lora"]) and not config.training.use_lora
+        idle = is_below(key, ["training.lora"]) and not training.use_lora
         if (shapes_state(RunConfig, key) and not idle) or key in also:
             raise ConfigError(
                 f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "

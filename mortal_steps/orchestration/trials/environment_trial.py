@@ -5,48 +5,44 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.environments.messages import Description, Opened
+from mortal_steps.environments.plan import EnvironmentPlan
 from mortal_steps.environments.trials.tried import GivenCall, TriedEnvironments
 from mortal_steps.errors import ConfigError, DataError, EnvironmentFailedError
 from mortal_steps.orchestration.checking.own_rewards import environment_worker
-from mortal_steps.plan.parts import environment_plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 
 TRIAL = "mortal_steps.environments.trials.trial:EnvironmentTrial"
 
 
 def try_environments(
-    config: RunConfig, problems: Sequence[Problem], calls: Sequence[GivenCall] | None = None
+    plan: EnvironmentPlan, problems: Sequence[Problem], calls: Sequence[GivenCall] | None = None
 ) -> TriedEnvironments:
     """Make calls, given or made up, in an episode per problem, and repeat them."""
-    if not config.environment.is_used:
+    if not plan.environment.is_used:
         raise ConfigError(
             "[environment] is not there, so there is nothing to try; set environment.factory or "
             "environment.tools"
         )
-    if config.environment.asks:
+    if plan.environment.asks:
         raise ConfigError(
-            f"environment.type = {config.environment.type!r}: its code asks a model for each turn, "
+            f"environment.type = {plan.environment.type!r}: its code asks a model for each turn, "
             "so it cannot be tried without one; `mortal test-rollout` plays a few episodes with "
             "the run's model"
         )
-    found: TriedEnvironments = call_once(
-        _worker(config), "try_out", problems=list(problems), calls=calls
-    )
+    found: TriedEnvironments = _call(plan, "try_out", problems=list(problems), calls=calls)
     return found
 
 
 def check_resets(
-    config: RunConfig, problems: Sequence[Problem]
+    plan: EnvironmentPlan, problems: Sequence[Problem]
 ) -> dict[str, Sequence[Mapping[str, Any]]]:
     """Begin an episode of each problem, and return the tools of each environment, by its name.
     Raises `EnvironmentFailedError` for an episode that fails."""
     offered: Description
     opened: list[Opened]
-    offered, opened = call_once(_worker(config), "reset", problems=list(problems))
+    offered, opened = _call(plan, "reset", problems=list(problems))
     for problem, begun in zip(problems, opened, strict=True):
         if begun.failure is not None:
             raise EnvironmentFailedError(
@@ -63,13 +59,13 @@ def read_calls(path: Path) -> list[GivenCall]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: {error}") from None
     return [
-        _call(line, f"{path}, line {number}")
+        _given(line, f"{path}, line {number}")
         for number, line in enumerate(lines, 1)
         if line.strip()
     ]
 
 
-def _call(line: str, place: str) -> GivenCall:
+def _given(line: str, place: str) -> GivenCall:
     try:
         found = json.loads(line)
     except ValueError as error:
@@ -82,11 +78,6 @@ def _call(line: str, place: str) -> GivenCall:
     )
 
 
-def _worker(config: RunConfig) -> WorkerSpec:
-    return environment_worker(
-        environment_plan(config),
-        TRIAL,
-        rewards=config.rewards,
-        seed=config.seed,
-        app=config.compute.modal.app,
-    )
+def _call(plan: EnvironmentPlan, method: str, **arguments: Any) -> Any:
+    settings = {"rewards": plan.rewards, "seed": plan.seed, "app": plan.app}
+    return call_once(environment_worker(plan, TRIAL, **settings), method, **arguments)

@@ -7,7 +7,6 @@ to see all of the failures.
 """
 
 import dataclasses
-import math
 import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.interpreters import check_interpreter, check_interpreters
+from mortal_steps.compute.interpreters import check_interpreter
 from mortal_steps.compute.local import REHEARSAL, call_once, call_several
-from mortal_steps.compute.roles import worker_specs
 from mortal_steps.config import RewardsConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
-from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.checks import (
-    check_engine,
-    check_model,
-    check_rows,
-)
+from mortal_steps.environments.plan import ProblemsPlan
+from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.preflight import check_something_scores
-from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.orchestration.session import step_file
-from mortal_steps.plan.parts import actor_plan, environment_plan, worker_plans
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.orchestration.trials.opening import in_folder
+from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
 from mortal_steps.report.reward_functions import FunctionRow
 from mortal_steps.report.samples import why_masked
+from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.rewards.scoring.completions_file import GivenGroup, answers
 from mortal_steps.rewards.worker import MADE_UP_TEXT
 from mortal_steps.rollout.trial import SampledProblems
@@ -52,6 +46,7 @@ from mortal_steps.types import (
     RewardedShard,
     RewardRef,
     RewardRequest,
+    SamplingParams,
     StageTiming,
 )
 
@@ -59,11 +54,11 @@ WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 
 
 def chosen_problems(
-    config: RunConfig, prompts: Sequence[str], num_problems: int = 2
+    plan: ProblemsPlan, prompts: Sequence[str], num_problems: int = 2
 ) -> list[Problem]:
     """Return the prompts as problems, or the dataset's first. Raises `DataError`."""
     if prompts:
-        is_chat = config.environment.is_used
+        is_chat = plan.environment.environment.is_used
         return [
             Problem(
                 id=f"prompt-{number}",
@@ -73,54 +68,44 @@ def chosen_problems(
         ]
     no_others = {"eval_source": None, "eval_split": None, "eval_sets": dict[str, str]()}
     first = {"max_samples": num_problems, "eval_samples": 0}
-    data = config.data.model_copy(update={**no_others, **first})
-    made, own = config.num_made_rows, own_rows(environment_plan(config))
-    return load_problems(data, config.seed, num_made=made, own_rows=own)[0]
+    data = plan.data.model_copy(update={**no_others, **first})
+    own = own_rows(plan.environment)
+    return load_problems(data, plan.seed, num_made=plan.num_made, own_rows=own)[0]
 
 
 def try_rollout(
-    config: RunConfig, problems: Sequence[Problem], num_generations: int
+    workers: Mapping[Role, WorkerSpec],
+    problems: Sequence[Problem],
+    num_generations: int,
+    sampling: SamplingParams,
 ) -> SampledProblems:
-    """Sample with the model that such a run would begin with. Raises `ConfigError` for workers on
-    Modal, and what the checks before a run and its rollout worker raise."""
-    if not config.compute.place.shares_files:
-        raise ConfigError(
-            "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
-            "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
-        )
-    config = resolve_defaults(config)
-    check_model(config.model, config.max_tokens)
-    check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
-    check_engine(config.rollout, config.evaluation.temperature)
+    """Sample with the model that a run with these `passing_workers` would begin with. Raises what
+    its rollout worker raises."""
+    plan: ActorPlan = workers["actor"].kwargs["plan"]
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
         # What is built for the trial goes with it.
-        plan = dataclasses.replace(actor_plan(config), cache_dir=store.path("models").absolute())
-        path = base_model_path(plan, dataset_fingerprint(problems))
-        specs = trial_specs(placed(config), store, path)  # on the GPUs of a run
-        if path != config.model.name_or_path:
+        cache = store.path("models").absolute()
+        path = base_model_path(
+            dataclasses.replace(plan, cache_dir=cache), dataset_fingerprint(problems)
+        )
+        actor, rollout = (
+            in_folder(workers[role], store.root, model_path=path) for role in ("actor", "rollout")
+        )
+        if path != plan.trainer.model.name_or_path:
             ref = store.write_record("problems.json", list(problems), list[Problem])
-            call_once(specs["actor"], "build_base_model", problems=ref)
-        if config.environment.is_used:
-            check_rows(config.environment, problems)
-            call_once(specs["actor"], "keep_chat")
-        spec = dataclasses.replace(specs["rollout"], factory=WORKER)
+            call_once(actor, "build_base_model", problems=ref)
+        if plan.environment.is_used:
+            check_rows(plan.environment, problems)
+            call_once(actor, "keep_chat")
         sampled: SampledProblems = call_once(
-            spec,
+            dataclasses.replace(rollout, factory=WORKER),
             "sample",
             problems=list(problems),
             num_generations=num_generations,
-            sampling=config.sampling,
+            sampling=sampling,
         )
     return sampled
-
-
-def trial_specs(
-    config: RunConfig, store: RunStore, model_path: str = ""
-) -> Mapping[Role, WorkerSpec]:
-    return worker_specs(
-        worker_plans(config), run_dir=store.root, fingerprint="", model_path=model_path, num_steps=1
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,35 +159,33 @@ class Trial:
         return sum(bool(each.masked) for each in self.completions)
 
 
-def given_texts(config: RunConfig, texts: Sequence[str]) -> list[GivenGroup]:
+def given_texts(plan: ProblemsPlan, texts: Sequence[str]) -> list[GivenGroup]:
     """Return the texts as answers to the dataset's first problem, or a made-up one."""
-    [problem] = chosen_problems(config, (), 1)
+    [problem] = chosen_problems(plan, (), 1)
     return [answers(problem, texts or (MADE_UP_TEXT,), "text")]
 
 
-def try_rewards(
-    config: RunConfig, given: Sequence[GivenGroup], *, one_by_one: bool = False
-) -> Trial:
-    """Score the groups, each in calls of its own if `one_by_one`. Raises `RewardError` for a
-    function that cannot be imported, or its own `MortalError`."""
-    check_something_scores(config.rewards, config.environment, given[0].group.problem)
-    check_interpreter(config.compute, "reward")
-    size = 1 if one_by_one else math.ceil(config.training.batch_size / config.num_shards)
+def try_rewards(worker: WorkerSpec, given: Sequence[GivenGroup], size: int) -> Trial:
+    """Score the groups, `size` in each call, with a reward worker of `passing_workers`. Raises
+    `RewardError` for a function that cannot be imported, or its own `MortalError`."""
+    plan: ScoringPlan = worker.kwargs["plan"]
+    check_something_scores(plan.rewards, plan.code.environment, given[0].group.problem)
+    check_interpreter(plan.compute, "reward")
     shards = [given[start : start + size] for start in range(0, len(given), size)]
-    rewards = config.rewards.model_copy(update={"on_error": "mask"})
+    masking = plan.rewards.model_copy(update={"on_error": "mask"})
     with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
         store = RunStore(Path(folder))
-        spec = trial_specs(config.model_copy(update={"rewards": rewards}), store)["reward"]
+        spec = in_folder(worker, store.root, plan=dataclasses.replace(plan, rewards=masking))
         requests = [_request(store, number, shard) for number, shard in enumerate(shards)]
         payloads = [{"request": request} for request in requests]
         found: list[RewardRef] = call_several(spec, "reward", payloads, store.path("logs"))
         scored = [store.read_record(each.file, RewardedShard) for each in found]
         log = store.path(f"logs/{REHEARSAL}.log").read_text(encoding="utf-8", errors="replace")
-    weights = reward_weights(config.rewards)
+    weights = reward_weights(plan.rewards)
     completions = [
         each
         for shard, reference, rewarded in zip(shards, found, scored, strict=True)
-        for each in _completions(shard, reference, rewarded, config.rewards)
+        for each in _completions(shard, reference, rewarded, plan.rewards)
     ]
     failures = [failure for each in scored for failure in each.failures]
     return Trial(
@@ -211,7 +194,7 @@ def try_rewards(
             _function(name, weight, completions, found, scored) for name, weight in weights.items()
         ],
         num_shards=len(shards),
-        stops=config.rewards.on_error == "raise"
+        stops=plan.rewards.on_error == "raise"
         and any(failure.kind != "environment" for failure in failures),
         log=log,
     )

@@ -111,7 +111,7 @@ def test_a_reward_that_no_environment_gives_is_refused():
 def forked_from(begun, environment):
     """The rewards of a fork with another environment."""
     config = begun.model_copy(update={"environment": environment})
-    return with_other_environments(config.rewards, environment_plan(config), begun.rewards)
+    return with_other_environments(environment_plan(config), begun.rewards)
 
 
 def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before():

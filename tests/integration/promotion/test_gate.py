@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mortal.trainer import process
 from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.promotion.judging import Judge
@@ -76,7 +77,8 @@ def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted,
     problems = [
         dataclasses.replace(problem, columns={"answer": "a"}) for problem in read_held_out(data, 0)
     ]
-    judge = Judge(run.store, run, run.config, counted, problems)
+    plan = judging_plan(run.config, run.info.num_steps)
+    judge = Judge(run.store, run, plan, counted, problems)
     found = asyncio.run(judge.judge("final", run.manifest.final.sha256))
     assert found.num_problems == 4
     assert {"eval_some_reward", "eval_more_reward", "reward"} <= found.metrics.keys()

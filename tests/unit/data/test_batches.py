@@ -12,7 +12,7 @@ from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import get_batch, load_problems
 from mortal_steps.errors import DataError
-from mortal_steps.orchestration.checking.preflight import warn_of_repeats
+from mortal_steps.orchestration.checking.data_lines import warn_of_repeats
 from mortal_steps.types import Problem
 from tests.support.refused import refused
 from tests.support.rows import SPELL, load, prompts, write_lines

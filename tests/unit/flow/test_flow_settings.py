@@ -6,7 +6,6 @@ import pytest
 
 from mortal_flows.settings import run_id, run_name, settings
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.resolve_defaults import with_own_seed
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
@@ -62,10 +61,10 @@ def test_a_flow_run_goes_on_as_it_began_though_its_file_was_edited(tmp_path):
 def test_each_night_has_a_seed_of_its_own_and_a_retry_the_same(tmp_path):
     file = tmp_path / "nightly.toml"
     file.write_text(f'name = "demo"\nruns_dir = "{tmp_path}"\nseed = -1\n')
-    first, second = (with_own_seed(settings(night, None, str(file), ())) for night in NIGHTS[:2])
+    first, second = (settings(night, None, str(file), ()).with_own_seed() for night in NIGHTS[:2])
     assert first.seed >= 0 and second.seed >= 0 and first.seed != second.seed
     write_identity(RunStore(tmp_path / str(first.run_id)), first, [], [])
-    assert with_own_seed(settings(NIGHTS[0], None, str(file), ())) == first
+    assert settings(NIGHTS[0], None, str(file), ()).with_own_seed() == first
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from modal import exception
 
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.checking.preflight import check_rewards, passing_workers
+from mortal_steps.orchestration.checking.preflight import check_rewards
+from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume

@@ -12,17 +12,13 @@ from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.orchestration.open_run import as_begun
-from mortal_steps.orchestration.trials.trial import trial_specs
+from mortal_steps.orchestration.trials.opening import judging_plan, passing_workers
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import place_plan
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.promotion.judging import finished_specs
-from mortal_steps.runs.run import Run
-from mortal_steps.store import RunStore
 from mortal_steps.system import gpus as of_system
 from tests.support.made_up_gpus import let_there_be, several
 from tests.support.refused import refused
-from tests.support.run_info import run_info
 
 
 def config(*, actor=(), devices=(), **rollout):
@@ -143,12 +139,11 @@ def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
     assert placed(config()).compute == config().compute  # it sees no other
 
 
-def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch, tmp_path):
+def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch):
     let_there_be(monkeypatch, several(3))
-    store = RunStore(tmp_path)
-    trial = trial_specs(placed(config()), store, "model")
+    trial = passing_workers(placed(config()))
     tried = trial["rollout"]
-    judged = finished_specs(config(), store, Run(store, config(), run_info(tmp_path)))["rollout"]
+    judged = judging_plan(config(), 1).workers["rollout"]
     for spec in (tried, judged):
         assert spec.devices == ("1", "2") and spec.count == 2
         assert "gpu_memory_utilization" not in spec.kwargs["plan"].rollout.engine_options

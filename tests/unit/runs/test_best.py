@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from mortal_steps.config import CheckpointsConfig
-from mortal_steps.orchestration.checking.preflight import warn_of_unjudged_checkpoints
+from mortal_steps.orchestration.checking.checks import warn_of_unjudged_checkpoints
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.report.status import status_of

@@ -17,6 +17,7 @@ from mortal_steps.orchestration.checking.step_time import (
     step_time,
     warnings_of_time,
 )
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.cpu_rates import measure_rates
 from tests.support.gpu_setups import LARGE, SMALL
@@ -69,14 +70,14 @@ def sums(tmp_path):
             "training": {**sizes, "gradient_checkpointing": False, **training},
             "compute": {"local": {"actor": {"threads": 1}}},
         }
-        return forecast(RunConfig.model_validate(values), PROMPT)
+        return forecast(forecast_plan(RunConfig.model_validate(values)), PROMPT)
 
     return work_out
 
 
 def settled(name=SMALL, **tables):
     values = {"model": {"name_or_path": name}, "rollout": {"engine": "transformers"}} | tables
-    return forecast(resolve_defaults(RunConfig.model_validate(values)), PROMPT)
+    return forecast(forecast_plan(resolve_defaults(RunConfig.model_validate(values))), PROMPT)
 
 
 def test_the_memory_is_what_runs_with_a_real_model_took(sums):

@@ -10,6 +10,7 @@ from mortal_steps.models.shape import read_shape
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.checking.room_on_gpus import warnings_of
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.loader import override_config
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.gpu_setups import LARGE, PROMPT, RTX, SMALL
@@ -29,8 +30,12 @@ def settled(name=SMALL, **tables):
     return resolve_defaults(RunConfig.model_validate(values))
 
 
+def forecast_of(config):
+    return forecast(forecast_plan(config), PROMPT)
+
+
 def warnings(config):
-    return warnings_of(forecast(config, PROMPT))
+    return warnings_of(forecast_of(config))
 
 
 def test_each_setting_that_is_named_fits(monkeypatch):
@@ -102,13 +107,12 @@ def test_only_an_engine_that_preempts_is_said_to(monkeypatch):
 def test_the_rows_of_an_engine_are_those_of_whole_groups(monkeypatch):
     let_there_be(monkeypatch, several(2))
     training = {"batch_size": 3, "num_generations": 4}
-    found = forecast(
-        settled(training=training, rollout={"engine": "transformers", "num_shards": 2}), PROMPT
-    )
+    halves = settled(training=training, rollout={"engine": "transformers", "num_shards": 2})
+    found = forecast_of(halves)
     whole = settled(
         training=training | {"batch_size": 2}, rollout={"engine": "transformers", "num_shards": 1}
     )
-    assert found.cards()[1].engines == forecast(whole, PROMPT).cards()[1].engines
+    assert found.cards()[1].engines == forecast_of(whole).cards()[1].engines
 
 
 def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
@@ -136,7 +140,7 @@ def test_an_option_in_words_is_left_to_the_engine(monkeypatch):
 def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
     let_there_be(monkeypatch, several(1, *RTX))
     usual, chosen = (
-        forecast(settled(training={"trl": trl}), PROMPT).cards()[0].training.optimizer
+        forecast_of(settled(training={"trl": trl})).cards()[0].training.optimizer
         for trl in ({}, {"optim": optim})
     )
     assert chosen == usual * share
@@ -145,7 +149,7 @@ def test_what_the_optimizer_keeps_is_counted(monkeypatch, optim, share):
 def test_a_sleeping_engine_and_training_need_memory_in_turn(monkeypatch):
     let_there_be(monkeypatch, several(1, *RTX))
     awake, asleep = (
-        forecast(settled(rollout={"engine": "vllm", "sleep_while_training": sleeps}), PROMPT)
+        forecast_of(settled(rollout={"engine": "vllm", "sleep_while_training": sleeps}))
         for sleeps in (False, True)
     )
     assert asleep.cards()[0].most < awake.cards()[0].most

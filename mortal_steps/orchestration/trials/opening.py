@@ -1,0 +1,115 @@
+"""From a configuration to the workers of what is no run: checks, trials, judgements of models."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.interpreters import check_interpreters
+from mortal_steps.compute.roles import worker_specs
+from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.checks import check_engine, check_model
+from mortal_steps.orchestration.checking.forecast import ForecastPlan
+from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
+from mortal_steps.places.base import place_of
+from mortal_steps.plan.loader import override_config
+from mortal_steps.plan.parts import place_plan, trainer_plan, worker_plans
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.types import SamplingParams
+
+
+def passing_workers(config: RunConfig, num_steps: int = 1) -> Mapping[Role, WorkerSpec]:
+    """Return workers without a run directory or a model, which are only good for checks; with
+    `in_folder`, for a trial."""
+    nowhere = Path(os.devnull)
+    return worker_specs(
+        worker_plans(config), run_dir=nowhere, fingerprint="", model_path="", num_steps=num_steps
+    )
+
+
+def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpec:
+    """Return the worker with `folder` as its run directory, and these of its settings changed."""
+    return dataclasses.replace(worker, kwargs={**worker.kwargs, "run_dir": str(folder), **settings})
+
+
+def forecast_plan(config: RunConfig) -> ForecastPlan:
+    """Return what a forecast is made from."""
+    return ForecastPlan(
+        trainer=trainer_plan(config),
+        compute=config.compute,
+        place=place_of(place_plan(config)),
+        sampled_model=config.sampled_model,
+        max_tokens=config.max_tokens,
+        num_shards=config.num_shards,
+        problems_per_shard=config.problems_per_shard,
+        saves_beside=bool(config.checkpoints.background),
+        changed=lambda overrides: forecast_plan(override_config(config, overrides)),
+    )
+
+
+def settings_of_trial(config: RunConfig) -> RunConfig:
+    """Return the configuration with which this machine samples as such a run would, on the run's
+    GPUs. Raises `ConfigError` for workers on Modal, and what the checks before a run raise."""
+    if not config.compute.place.shares_files:
+        raise ConfigError(
+            "compute.backend = 'modal': this samples on this machine; on Modal, `modal run -m "
+            "mortal_deployments.modal_app::test_rollout_fn` does. Or set compute.backend = 'local'"
+        )
+    config = resolve_defaults(config)
+    check_model(config.model, config.max_tokens)
+    check_interpreters(config.compute, config.rollout, ("actor", "rollout"))
+    check_engine(config.rollout, config.evaluation.temperature)
+    return placed(config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JudgingPlan:
+    """What finished models are judged with: as a run with these settings is evaluated."""
+
+    model: ModelConfig
+    """The run's own, which says how other models are loaded."""
+    rollout: RolloutConfig
+    environment: EnvironmentConfig
+    rewards: RewardsConfig
+    """Those of evaluations."""
+    sampling: SamplingParams
+    """That of evaluations."""
+    seed: int
+    num_shards: int
+    threads: int | None
+    """OMP_NUM_THREADS of the rollout workers; None: the default."""
+    template_options: Mapping[str, Any]
+    """Arguments of the model's chat template."""
+    workers: Mapping[Role, WorkerSpec]
+    """Workers for a whole model, which `in_folder` names, on the GPUs that are there now."""
+
+
+def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
+    """Return what models are judged with by the settings of a run of so many steps. Raises
+    `ConfigError` for a run elsewhere."""
+    if not config.compute.place.here:
+        raise ConfigError(
+            f"compute.backend = {config.compute.backend!r}: models are compared on this "
+            "machine; override compute.backend=local, and rollout.engine=transformers if there "
+            "is no vLLM here"
+        )
+    there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
+    model = config.model.model_copy(update=there)
+    whole = config.training.model_copy(update={"use_lora": False})
+    finished = config.model_copy(update={"model": model, "training": whole})
+    return JudgingPlan(
+        model=config.model,
+        rollout=config.rollout,
+        environment=config.environment,
+        rewards=config.eval_rewards,
+        sampling=config.eval_sampling,
+        seed=config.seed,
+        num_shards=config.num_shards,
+        threads=config.compute.local.rollout.threads,
+        template_options=config.training.template_options,
+        workers=passing_workers(placed(finished), num_steps),
+    )
