@@ -2,8 +2,6 @@
 
 import contextlib
 import signal
-import subprocess
-import sys
 import time
 
 import httpx
@@ -23,6 +21,7 @@ from tests.support.atropos.stub import AtroposStub
 from tests.support.chaos.processes import kill, process_ids
 from tests.support.damage import flip_a_byte
 from tests.support.docs_examples import settings, write_modules
+from tests.support.forked_commands import ForkedCommand
 
 STEPS = 5
 CONFIG = """
@@ -62,8 +61,7 @@ def train(tmp_path):
         (tmp_path / f"{run_id}.toml").write_text(
             CONFIG.format(url=stub.url, steps=STEPS, more=more)
         )
-        command = [sys.executable, script, f"{run_id}.toml", run_id]
-        return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.STDOUT)
+        return ForkedCommand([script, f"{run_id}.toml", run_id], cwd=tmp_path)
 
     return begin
 

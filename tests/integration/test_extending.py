@@ -1,8 +1,6 @@
 """The examples of docs/extending.md, run as a user would run them."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -17,6 +15,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.docs_examples import write_modules
 from tests.support.extending import SETTINGS, STEPS, configure, train
+from tests.support.forked_commands import ForkedCommand
 from tests.support.project import write_project
 
 PAGE = "extending.md"
@@ -49,7 +48,7 @@ def runs(project):
     configure(project, "first", "An engine", "A way of syncing weights")
     configure(project, "fed", "A batch source")
     (script,) = write_modules(PAGE, "The loop without Prefect", project)
-    subprocess.run([sys.executable, "-c", BOTH, script], cwd=project, check=True)
+    assert ForkedCommand(["-c", BOTH, script], cwd=project).wait() == 0
     return {name: find_run(project / "runs", name) for name in ("first", "fed")}
 
 

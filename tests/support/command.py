@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from tests.support.deployments import PATIENCE_S
+from tests.support.forked_commands import ForkedCommand
 
 
 def wait_for_step(mortal, run_id, step, process=None):
@@ -55,16 +55,10 @@ class Mortal:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def start(self, *arguments: str) -> subprocess.Popen:
+    def start(self, *arguments: str) -> ForkedCommand:
         """Return the command in the background."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "mortal", *arguments],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = ["-m", "mortal", *arguments]
+        return ForkedCommand(command, cwd=self.folder, env=self.env, stdout=subprocess.PIPE)
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
         """Return the command's output; its exit code must be `code`."""

@@ -1,12 +1,11 @@
 """Configurations of small runs with code of a page's sections in them."""
 
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 from mortal_steps.plan.loader import dump_toml, load_config, parse_config
 from tests.support.docs_examples import settings
+from tests.support.forked_commands import ForkedCommand
 
 PAGE = "extending.md"
 STEPS = 3
@@ -26,5 +25,4 @@ def configure(project, run_id, *headings, source=None, **rollout):
 
 def train(script, name):
     """Begin or continue a run with the script of the page; return how it ended."""
-    command = [sys.executable, script, f"{name}.toml", name]
-    return subprocess.run(command, cwd=Path(script).parent).returncode
+    return ForkedCommand([script, f"{name}.toml", name], cwd=Path(script).parent).wait()

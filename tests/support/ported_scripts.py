@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from mortal_steps.config.model import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import list_runs
 from tests.support.environments.models import build_model as build_agents_model
+from tests.support.forked_commands import ForkedCommand
 
 SCRIPTS = Path(__file__).parent / "trl_scripts"
 SHAPE = NewModelConfig(
@@ -37,6 +36,7 @@ import json, os, runpy, sys
 
 for output, (name, arguments) in json.loads(sys.argv[1]).items():
     said = os.open(f"{output}.out", os.O_WRONLY | os.O_CREAT)
+    sys.stdout.flush()
     os.dup2(said, 1)
     os.dup2(said, 2)
     sys.argv[1:] = arguments
@@ -55,7 +55,7 @@ def as_mortals(script):
 
 @pytest.fixture(scope="module")
 def ran(request, tmp_path_factory, server):
-    """Runs the module's `SCRIPTS`, one after the other in a process, as importing TRL takes long.
+    """Runs the module's `SCRIPTS`, one after the other in a process, which has imported TRL before.
     Of each, by its output folder: its only run, what it printed, and that folder."""
     folder, scripts = tmp_path_factory.mktemp("scripts"), request.module.SCRIPTS
     build_model(folder / "model", SHAPE, seed=1)
@@ -64,13 +64,10 @@ def ran(request, tmp_path_factory, server):
     for name, _ in scripts.values():
         (folder / f"{name}.py").write_text(as_mortals((SCRIPTS / f"{name}.py").read_text()))
     env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    finished = subprocess.run(
-        [sys.executable, "-u", "-c", IN_TURN, json.dumps(scripts)],
-        cwd=folder,
-        env={**os.environ, **env},
-    )
+    turns = ["-c", IN_TURN, json.dumps(scripts)]
+    code = ForkedCommand(turns, cwd=folder, env={**os.environ, **env}).wait()
     said = {file.stem: file.read_text() for file in folder.glob("*.out")}
-    assert finished.returncode == 0, said
+    assert code == 0, said
     runs = {output: list_runs(folder / output) for output in scripts}
     assert all(run.is_complete() for (run,) in runs.values())
     return {output: (run, said[output], folder / output) for output, (run,) in runs.items()}

@@ -66,7 +66,9 @@ def check_case(case, tmp_path):
 
 def test_a_drawn_case_survives_kills(request, tmp_path):
     case = draw(request.config.getoption("--parity-seed"), 0, "qwen3_moe")
-    case = dataclasses.replace(case, num_steps=3, save_steps=1, kills=(("update", 2),))
+    case = dataclasses.replace(
+        case, num_steps=3, save_steps=1, kills=(("update", 2),), forks_ranks=True
+    )
     trial = attempt(case, tmp_path / "case", context())
     assert (trial.outcome, trial.found) == ("equal", "")
     assert trial.num_kills == 1

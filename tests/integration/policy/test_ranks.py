@@ -50,6 +50,7 @@ def test_a_model_dealt_out_has_the_bits_of_stock_trl_and_survives_the_loss_of_a_
 ):
     check_parity_on_ranks(model_path, tmp_path, **SHARDED)
     config = make_config(**SHARDED)
-    expected = undisturbed_digests(config, model_path, tmp_path / "whole")
+    expected = undisturbed_digests(config, model_path, tmp_path / "whole", forks=True)
     struck = tmp_path / "struck"
-    check_all_end_with("follower", signal.SIGKILL, config, model_path, struck, expected)
+    strike = ("follower", signal.SIGKILL)
+    check_all_end_with(*strike, config, model_path, struck, expected, forks=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 CONTAINER = b"mortal_steps.compute.container"
 FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
+OF_FORKED_COMMANDS = b"multiprocessing.forkserver"
+"""That of a `ForkedCommand`, of its fork server and of the workers."""
 HOST = b"mortal_steps.hosts.inside"
 """Also in the command line of the host's supervisor."""
 FOLLOWER = b"mortal_steps.policy.ranks.follower"
@@ -136,9 +138,10 @@ def _containers(owner: int) -> list[int]:
     ]
     forked = [
         worker
-        for supervisor in started_by(owner, FORK_SERVER)
-        for server in started_by(supervisor, FORK_SERVER)
-        for worker in started_by(server, FORK_SERVER)
+        for command in (FORK_SERVER, OF_FORKED_COMMANDS)
+        for supervisor in started_by(owner, command)
+        for server in started_by(supervisor, command)
+        for worker in started_by(server, command)
     ]
     return started + forked
 

@@ -72,6 +72,8 @@ class Case:
     kills: tuple[tuple[str, int], ...]
     """For each process but the last: in which call it is killed, and in the how manieth of these
     since it began."""
+    forks_ranks: bool = False
+    """Whether the actor forks its other ranks, which saves their imports."""
 
 
 def draw(seed: int, number: int, architecture: str | None = None, algorithm: str = "grpo") -> Case:

@@ -28,6 +28,7 @@ from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproduc
 from mortal_steps.policy.checks import check_ranks
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.ranks.world import join
+from tests.support.forked_commands import fork_ranks
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.ranks import followers_of
@@ -81,6 +82,8 @@ def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
 
 def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -> None:
     """The actor from where the run directory stands; kills its own process if told so."""
+    if case.forks_ranks:
+        fork_ranks()
     with _quietly(folder):
         config = configuration(case, model)
         on_ranks = config.training.ranks > 1

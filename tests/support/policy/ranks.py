@@ -27,6 +27,7 @@ from mortal_steps.policy.ranks.machines import Machines
 from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
+from tests.support.forked_commands import fork_ranks
 from tests.support.measured_memory import measure
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
@@ -89,9 +90,9 @@ def _stock(number, count, config, model_path, folder, num_steps):
         (folder / "outcome").write_bytes(pickle.dumps(outcome))
 
 
-def mortal_on_ranks(config, model_path, folder, num_steps):
+def mortal_on_ranks(config, model_path, folder, num_steps, *, forks=False):
     """Return what the actor has in the end; its run is in `folder`."""
-    process = begin_mortal(config, model_path, folder, num_steps)
+    process = begin_mortal(config, model_path, folder, num_steps, forks=forks)
     process.join(PATIENCE_S)
     assert process.exitcode == 0
     return pickle.loads((folder / "outcome").read_bytes())
@@ -113,16 +114,19 @@ def _restored(config, model_path, folder, checkpoint):
     (folder / "digests").write_text(json.dumps(ranks.digests()))
 
 
-def begin_mortal(config, model_path, folder, num_steps, first=0):
-    """Begin an actor that trains from step `first` on, and saves the state after every second."""
+def begin_mortal(config, model_path, folder, num_steps, first=0, *, forks=False):
+    """Begin an actor that trains from step `first` on, and saves the state after every second. It
+    may fork its other ranks."""
     folder.mkdir(parents=True, exist_ok=True)
-    arguments = (config, model_path, folder, num_steps, first)
+    arguments = (config, model_path, folder, num_steps, first, forks)
     process = PROCESSES.Process(target=_mortal, args=arguments)
     process.start()
     return process
 
 
-def _mortal(config, model_path, folder, num_steps, first):
+def _mortal(config, model_path, folder, num_steps, first, forks):
+    if forks:
+        fork_ranks()
     run = make_run(folder / "run", config, model_path, num_steps=num_steps)
     actor, recorder = run.actor(), Recorder()
     actor.prepare(step=first)
@@ -285,7 +289,8 @@ def followers_of(leader):
     for entry in pathlib.Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             command = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-P":
+            is_started = b"mortal_steps.policy.ranks.follower" in command and command[1] == b"-P"
+            if is_started or (entry / "comm").read_text() == "follower\n":
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 supervisor = pathlib.Path("/proc", str(parent), "stat").read_text()
                 if int(supervisor.rpartition(")")[2].split()[1]) == leader:

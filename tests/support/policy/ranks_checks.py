@@ -62,9 +62,9 @@ def check_files_are_those_of_one_rank(run):
         assert squares and all(each.all() for each in squares)
 
 
-def undisturbed_digests(config, model_path, folder):
+def undisturbed_digests(config, model_path, folder, *, forks=False):
     """Of a run that nothing happens to."""
-    mortal_on_ranks(config, model_path, folder, NUM_STEPS)
+    mortal_on_ranks(config, model_path, folder, NUM_STEPS, forks=forks)
     return _digests(folder)
 
 
@@ -73,9 +73,11 @@ PUBLISHING = "weights/.v3.*.partial/model.safetensors"
 SAVING = "checkpoints/.step-4.*.partial/*"
 
 
-def check_all_end_with(victim, sign, config, model_path, folder, expected, when=AFTER_STEP):
+def check_all_end_with(
+    victim, sign, config, model_path, folder, expected, when=AFTER_STEP, *, forks=False
+):
     """Strike a rank once there is such a file; the next actor comes to the same bits."""
-    actor = begin_mortal(config, model_path, folder, NUM_STEPS)
+    actor = begin_mortal(config, model_path, folder, NUM_STEPS, forks=forks)
     while not any((folder / "run").glob(when)):
         assert actor.exitcode is None
         time.sleep(0.0005)
@@ -89,7 +91,7 @@ def check_all_end_with(victim, sign, config, model_path, folder, expected, when=
         assert time.monotonic() < ended + ENDED_S
         time.sleep(0.01)
     done = len(list((folder / "run" / "steps").glob("*/result.json")))
-    again = begin_mortal(config, model_path, folder, NUM_STEPS, first=done)
+    again = begin_mortal(config, model_path, folder, NUM_STEPS, first=done, forks=forks)
     again.join()
     assert again.exitcode == 0
     assert _digests(folder) == expected

@@ -3,6 +3,8 @@
 from mortal_steps.system.imports import imports_without_gc
 
 with imports_without_gc():
+    from mortal_steps.rollout.engines.transformers import engine  # noqa: F401
+    from tests.support import forked_commands  # noqa: F401
     from tests.support.environments import killed_shard  # noqa: F401
     from tests.support.parity import sides  # noqa: F401
     from tests.support.policy import ranks  # noqa: F401

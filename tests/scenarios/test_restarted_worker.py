@@ -19,6 +19,9 @@ from mortal_steps.plan.parts import sampler_plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.rewards.processes import is_alive
 from tests.support.rollout.cases import SPREAD_ENV
+from tests.support.rollout.fixtures import folders, model_b, other_shape, run, vllm_python
+
+__all__ = ["folders", "model_b", "other_shape", "run", "vllm_python"]
 
 pytestmark = pytest.mark.vllm
 
