@@ -169,6 +169,12 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig
         write_key(nested, key, dict(value) if isinstance(value, Mapping) else value)
     config = parse_config(nested, origin=ORIGIN)
     config.compute.check_mode()
+    if config.algorithm.judges_by_loss:
+        raise ConfigError(
+            f"algorithm = {config.algorithm.type!r} learns from rows of a dataset, and "
+            "MortalTrainer samples completions and scores them; write the settings into a TOML "
+            "file, and call `mortal train` with it (docs/rows.md)"
+        )
     if config.training.trl and config.algorithm.type in CONFIGS:
         check_names(config.training.trl, CONFIGS[config.algorithm.type])
     return config

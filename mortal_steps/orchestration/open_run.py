@@ -221,7 +221,7 @@ def create_run(
     try:
         if not (root / IDENTITY_FILE).exists():  # else another process has just made it
             shared_memory.remove_folder(root)  # of a run of this name that was killed and deleted
-            write_identity(store, config, train, held_out, prepared)
+            write_identity(store, config, train, held_out, prepared=prepared)
     finally:
         lease.release()
 

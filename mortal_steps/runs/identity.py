@@ -54,9 +54,9 @@ def write_identity(
     config: RunConfig,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
-    prepared: Prepared | None = None,
     parent: Parent | None = None,
     *,
+    prepared: Prepared | None = None,
     fingerprint: str | None = None,
     rounding: Mapping[str, str] | None = None,
 ) -> RunInfo:

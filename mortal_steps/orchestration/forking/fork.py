@@ -87,7 +87,8 @@ def fork_run(
         info = write_identity(
             files.store,
             config,
-            *problems,
+            problems.train,
+            problems.held_out,
             parent=files.origin,
             fingerprint=fingerprint,
             rounding=parent.info.rounding,

@@ -54,7 +54,12 @@ class RowsAlgorithm(TrlHooks):
         """See `prepare_rows`."""
         from mortal_steps.policy.algorithms.rows.preparing import prepare_rows
 
-        return prepare_rows(self, plan, train, held_out, folder=folder)
+        return prepare_rows(
+            *(self, plan, train, held_out),
+            small_model=self.small_model,
+            takes=self.rows_in_words,
+            folder=folder,
+        )
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
         """Return the train steps of a run on the rows that were prepared in a folder."""

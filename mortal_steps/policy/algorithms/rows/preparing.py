@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,28 +20,31 @@ from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
 from mortal_steps.data.prepared import Preparation
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
 
 FIRST, SUFFIX = "first.json", ".arrow"
 ROWS_AT_ONCE = 1000
 
 
 def prepare_rows(
-    algorithm: RowsAlgorithm,
+    algorithm: TrlHooks,
     plan: TrainerPlan,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     *,
+    small_model: Callable[[Path], Any],
+    takes: str,
     folder: Path,
 ) -> Preparation:
-    """Write the prepared rows to `folder`, and return what came of them. Raises `ConfigError`
-    for options, and `DataError` for rows, that TRL does not take."""
+    """Write the prepared rows to `folder`, and return what came of them. `small_model` makes the
+    model that they are prepared with, and `takes` says which rows the trainer takes. Raises
+    `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
     from datasets import Dataset
 
@@ -65,7 +68,7 @@ def prepare_rows(
         arguments.model_init_kwargs = None  # of the run's own model
         try:
             trainer = algorithm.trainer_class()(
-                model=algorithm.small_model(scratch / "model"),
+                model=small_model(scratch / "model"),
                 args=arguments,
                 train_dataset=sets[TRAIN],
                 eval_dataset=held.get(EVAL, held) or None,
@@ -76,7 +79,7 @@ def prepare_rows(
             columns = ", ".join(row_of(train[0]))
             raise DataError(
                 f"{said}, with the columns {columns} ({type(error).__name__}: {error}); it takes "
-                f"{algorithm.rows_in_words}"
+                f"{takes}"
             ) from error
         evaluated = trainer.eval_dataset
         prepared = evaluated if isinstance(evaluated, dict) else {EVAL: evaluated}
