@@ -8,6 +8,7 @@ forks its workers is forked off it, too, before it begins. Tests of how interpre
 
 import atexit
 import contextlib
+import fnmatch
 import multiprocessing
 import os
 import pickle
@@ -65,15 +66,18 @@ class ForkedCommand:
 
     def communicate(self, timeout=None):
         """Return all that it has printed once it has ended."""
-        said = []
-        reading = threading.Thread(target=lambda: said.append(self.stdout.read()), daemon=True)
-        reading.start()
-        reading.join(timeout)
-        if not said:
-            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
-        self.stdout.close()
+        if not self.stdout.closed:
+            reading = threading.Thread(target=self._read, daemon=True)
+            reading.start()
+            reading.join(timeout)
+            if reading.is_alive():
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
         self.wait(timeout)
-        return said[0], None
+        return self._said, None
+
+    def _read(self):
+        with self.stdout:
+            self._said = self.stdout.read()
 
     def send_signal(self, number):
         if self.poll() is None:
@@ -165,6 +169,25 @@ DESCRIPTORS = {forkserver.__name__: (0,), follower.__name__: (0, 1, 7)}
 """Which arguments of a module are descriptors, or several with commas between them."""
 
 
+READ_BY_IMPORTS = ("HF_*", "TRANSFORMERS_*", "TORCH_*", "CUDA_*", "PYTHONPATH")
+TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
+"""Every worker has it; offline, it changes nothing."""
+
+
+def _of_imports(environment):
+    """What libraries have read of an environment when they are imported."""
+
+    def is_read(name):
+        return decides_rounding(name) or any(fnmatch.fnmatch(name, one) for one in READ_BY_IMPORTS)
+
+    return {name: environment[name] for name in environment if is_read(name) and name != TELEMETRY}
+
+
+PRELOADED_WITH = _of_imports(os.environ)
+SET_BY_IMPORTS: dict[str, str] = {}
+"""Variables that libraries have set when they were imported."""
+
+
 def fork_ranks():
     """Have this process, which has done nothing, fork the ranks that it starts."""
     machines.Child = Holder().child
@@ -182,10 +205,10 @@ class Holder:
         theirs.close()
 
     def child(self, command, *, pass_fds, output=None, env=None, scratch=""):
-        """In place of `Child`. An interpreter of its own where it is another, or is to round
-        otherwise."""
+        """In place of `Child`. An interpreter of its own where it is another, or where libraries
+        read something else when they are imported."""
         env = os.environ if env is None else env
-        if command[0] != sys.executable or any(map(decides_rounding, env)):
+        if command[0] != sys.executable or _of_imports(env) != PRELOADED_WITH:
             return Child(command, output=output, pass_fds=pass_fds, env=env, scratch=scratch)
         order = pickle.dumps((command[3:], list(pass_fds), dict(env), os.getcwd()))
         with contextlib.ExitStack() as opened:
@@ -218,7 +241,7 @@ def _hold(orders):
     os.close(output)
     os.chdir(folder)
     os.environ.clear()
-    os.environ.update(environment)
+    os.environ.update({**SET_BY_IMPORTS, **environment})
     sys.argv = [module, *arguments]
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(module.rpartition(".")[2])
