@@ -3,6 +3,7 @@
     python -m benchmarks.parity                          # 200 configurations, about an hour
     python -m benchmarks.parity --seed 7 --count 20
     python -m benchmarks.parity --algorithm rloo
+    python -m benchmarks.parity --algorithm sft --count 100   # or dpo, kto, reward
     python -m benchmarks.parity --ranks 2 --count 40   # every second one by FSDP2
     python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
 
@@ -25,15 +26,19 @@ from pathlib import Path
 import torch
 
 from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.parity import rows
 from benchmarks.parity.tools import Compared, compare
 from tests.support.environments.drawn import draw as draw_with_tools
 from tests.support.parity.cases import Case, draw, draw_on_ranks
+from tests.support.parity.rows_cases import KINDS
 from tests.support.parity.trial import Trial, attempt, context
 
 
 def main() -> int:
     args = _parse()
     torch.set_num_threads(1)
+    if args.algorithm in KINDS:
+        return rows.main(args)
     numbers = args.only or range(args.count)
     if args.ranks == 1:
         cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
@@ -71,7 +76,7 @@ def _parse() -> argparse.Namespace:
         description="Stock TRL, the actor, and the actor killed and resumed: the same bits?",
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--algorithm", choices=["grpo", "rloo"], default="grpo")
+    parser.add_argument("--algorithm", choices=["grpo", "rloo", *KINDS], default="grpo")
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
     parser.add_argument("--tools", type=int, default=40, help="dialogues with tools to draw (GRPO)")
     parser.add_argument("--ranks", type=int, default=1, help="processes that train together")

@@ -40,7 +40,8 @@ def check_trainer(algorithm: TrlHooks) -> None:
     run from outside, and takes the configuration that the algorithm names."""
     named = f"algorithm.type = {algorithm.type!r}"
     configuration = getattr(algorithm, "trl_config", None)
-    if configuration not in (*CONFIGS.values(), *CONFIGS_OF_ROWS.values()):
+    known = CONFIGS_OF_ROWS if algorithm.judges_by_loss else CONFIGS
+    if configuration not in known.values():
         raise ConfigError(
             f"{named}: trl_config = {configuration!r} is not one of "
             f"{' and '.join(CONFIGS.values())}; derive the algorithm from GRPO or RLOO, which have "
