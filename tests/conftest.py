@@ -46,6 +46,21 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.fixture(autouse=True)
+def _no_server_of_another_test():
+    """What a command sets in its own process, such as the server that it has begun, ends with the
+    test that called it there."""
+    before = _settings_of_prefect()
+    yield
+    for name in _settings_of_prefect().keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _settings_of_prefect():
+    return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Collecting imports millions of objects that stay: no search for garbage among them, neither
