@@ -86,11 +86,14 @@ def samples(
     runs_dir, run_id = split_run(run_id, runs_dir)
     asked = zip(KINDS, (best, worst, masked), strict=True)
     wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
-    chosen = samples_of(find_run(runs_dir, run_id), count, step=step, kinds=wanted)
+    run = find_run(runs_dir, run_id)
+    chosen = samples_of(run, count, step=step, kinds=wanted)
     if as_json:
         print_json(chosen)
     elif chosen:
         show_samples(chosen)
+    elif run.info.prepared_rows is not None:
+        typer.echo(f"run {run_id} learns from rows of a dataset: it samples nothing", err=True)
     else:
         typer.echo(f"none of the step's completions is {' or '.join(wanted)}", err=True)
 

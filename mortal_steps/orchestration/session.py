@@ -220,7 +220,11 @@ class Session:
         if weights is None:
             key, started = self._key("evaluate", step), time.perf_counter()
             judged: Evaluation = await self.compute.call("actor", "evaluate", key=key, step=step)
-            return dataclasses.replace(judged, timing=_with_wait(judged.timing, started))
+            return dataclasses.replace(
+                judged,
+                num_problems=self.run.info.num_eval_problems,
+                timing=_with_wait(judged.timing, started),
+            )
         return await evaluation.evaluate(self.run, self.call, step, weights)
 
     def forget(self, before: int) -> None:

@@ -130,7 +130,8 @@ class Actor:
         return epochs.draw_order(self._store, self._states, epoch=epoch, step=step)
 
     def evaluate(self, *, step: int) -> Evaluation:
-        """Return the metrics of the held-out rows after `step` steps, computed once."""
+        """Return the metrics of the held-out rows after `step` steps, computed once; how many rows
+        there are, the flow knows."""
         started = time.perf_counter()
         metrics = epochs.evaluate(self._store, self._states, step)
         timing = StageTiming(stage="evaluate", step=step, busy_s=time.perf_counter() - started)

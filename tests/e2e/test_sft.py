@@ -43,3 +43,4 @@ def test_a_killed_run_is_resumed_to_the_same_bits_and_shown_by_its_loss(mortal):
     assert run.manifest.attempts == 2
     assert not run.store.path("weights").exists()
     assert "loss " in mortal("runs")
+    assert "samples nothing" in mortal("samples", "killed")

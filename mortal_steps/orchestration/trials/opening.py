@@ -90,12 +90,18 @@ class JudgingPlan:
 
 def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
     """Return what models are judged with by the settings of a run of so many steps. Raises
-    `ConfigError` for a run elsewhere."""
+    `ConfigError` for a run elsewhere, and without rewards for one that learns from rows."""
     if not config.compute.place.here:
         raise ConfigError(
             f"compute.backend = {config.compute.backend!r}: models are compared on this "
             "machine; override compute.backend=local, and rollout.engine=transformers if there "
             "is no vLLM here"
+        )
+    if config.algorithm.judges_by_loss and not config.eval_rewards.are_named:
+        raise ConfigError(
+            f"the run learns from rows (algorithm.type = {config.algorithm.type!r}), so it has no "
+            "rewards to compare models by; name some with --set "
+            "evaluation.functions=['rewards.py:name']"
         )
     there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
     model = config.model.model_copy(update=there)

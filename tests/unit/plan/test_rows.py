@@ -4,6 +4,7 @@ import pytest
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.rows import check_source
+from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.base import algorithm_of
@@ -66,3 +67,8 @@ def test_epochs_are_counted_as_transformers_does(num_rows, training, per_epoch, 
     chosen = parse_config(SFT | {"training": training}).training
     assert epochs_of(num_rows, chosen).steps_per_epoch == per_epoch
     assert num_steps(num_rows, chosen) == steps
+
+
+def test_what_learned_from_rows_is_compared_by_rewards_that_are_named():
+    with refused(ConfigError, "'sft'", "--set evaluation.functions="):
+        judging_plan(parse_config(SFT), 1)
