@@ -32,6 +32,11 @@ CASES = {
         "gradient_accumulation_steps": 2,
         "trl": {"train_sampling_strategy": "batch_rebalance"},
     },
+    "balanced, no rest": {
+        "batch_size": 6,
+        "gradient_accumulation_steps": 2,
+        "trl": {"train_sampling_strategy": "batch_rebalance", "dataloader_drop_last": True},
+    },
     "in order, no rest": {
         "max_steps": 9,
         "trl": {"train_sampling_strategy": "sequential", "dataloader_drop_last": True},

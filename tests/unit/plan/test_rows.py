@@ -59,6 +59,20 @@ def test_options_that_do_not_fit_are_refused(training, named):
         (22, {"batch_size": 4, "num_epochs": 2}, 6, 12),
         (22, {"batch_size": 4, "gradient_accumulation_steps": 2, "num_epochs": 1.5}, 6, 9),
         (22, {"batch_size": 4, "num_epochs": 1, "trl": {"dataloader_drop_last": True}}, 5, 5),
+        (
+            17,
+            {
+                "batch_size": 6,
+                "gradient_accumulation_steps": 2,
+                "num_epochs": 1,
+                "trl": {
+                    "dataloader_drop_last": True,
+                    "train_sampling_strategy": "batch_rebalance",
+                },
+            },
+            2,
+            2,
+        ),
         (3, {"batch_size": 8, "num_epochs": 3}, 1, 3),
         (22, {"batch_size": 4, "max_steps": 7}, 6, 7),
     ],

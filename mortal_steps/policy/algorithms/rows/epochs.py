@@ -29,9 +29,14 @@ class Epochs:
 
 def epochs_of(num_rows: int, training: TrainingConfig) -> Epochs:
     """Return the epochs of so many prepared rows, as transformers' Trainer counts them."""
-    size, drops = micro_batch_size(training), bool(training.trl.get("dataloader_drop_last"))
-    micro_batches = num_rows // size if drops else math.ceil(num_rows / size)
-    accumulation = training.accumulation_steps
+    size, accumulation = micro_batch_size(training), training.accumulation_steps
+    balanced = training.trl.get("train_sampling_strategy") == "batch_rebalance"
+    # What is dropped is no whole micro-batch or, with balanced ones, no whole step.
+    pieces = accumulation if balanced else 1
+    wholes, rest = divmod(num_rows, size * pieces)
+    micro_batches = wholes * pieces
+    if rest and not training.trl.get("dataloader_drop_last"):
+        micro_batches += pieces
     return Epochs(
         steps_per_epoch=max(1, math.ceil(micro_batches / accumulation)), accumulation=accumulation
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,22 @@ class RowsStepper(TrlStepper):
         self._loader = trainer.callback_handler.train_dataloader
         self._rows = private.rows_for_the_model(trainer)
         self.epochs: Epochs = epochs_of(len(self._rows), self._plan.training)
+        self._check_epochs()
         if resume_from is not None:
             trainer.load_control(resume_from)
         elif self._evaluation is not None and self._evaluation.on_start:
             with trainer.streams.drawn_from():
                 self._pass_by_evaluation()
+
+    def _check_epochs(self) -> None:
+        """Raise `ActorStateError` if TRL's own loop would have another number of steps an epoch."""
+        steps = max(1, math.ceil(len(self._loader) / self.epochs.accumulation))
+        if steps != self.epochs.steps_per_epoch:
+            raise ActorStateError(
+                f"an epoch of {len(self._rows):,} rows has {steps:,} steps in TRL, and the run "
+                f"counts {self.epochs.steps_per_epoch:,}; use the versions of the libraries with "
+                "which the run began"
+            )
 
     def draw_order(self, epoch: int) -> EpochOrder:
         """Draw the order of the epoch that begins now, and leave the streams as they are."""
