@@ -232,16 +232,16 @@ class TrainingConfig(Section):
         """`gradient_accumulation_steps`, 1 before it is settled."""
         return self.gradient_accumulation_steps or 1
 
-    def accumulation_on_gpu(self) -> int:
-        """Return the default of `gradient_accumulation_steps` on a GPU: the least that divides the
-        batch into micro-batches of at most `GPU_ROWS`.
+    def accumulation_on_gpu(self, rows: int) -> int:
+        """Return the default of `gradient_accumulation_steps` on a GPU: the least that divides a
+        batch of so many rows into micro-batches of at most `GPU_ROWS`.
 
         Where the loss is a mean over the micro-batch's own tokens, or micro-batches are cut in
         another way, it is 1.
         """
         if self.loss_type == "bnpo" or "steps_per_generation" in self.trl:
             return 1
-        own = self.rows // self.ranks
+        own = rows // self.ranks
         return next(n for n in range(1, own + 1) if own % n == 0 and own // n <= GPU_ROWS)
 
     @property

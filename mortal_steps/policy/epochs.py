@@ -44,7 +44,13 @@ def evaluate(store: RunStore, states: StateManager, step: int) -> dict[str, floa
         return found[1]
     stepper: Any = states.bring_to(step).stepper
     metrics: dict[str, float] = stepper.evaluate()
-    one_set = all(name.startswith("eval_") for name in metrics) and "eval_loss" in metrics
-    named = {name.removeprefix("eval_") if one_set else name: metrics[name] for name in metrics}
+    sizes = stepper.held_out_sizes()
+    losses = {prefix: metrics.get(f"{prefix}loss") for prefix in sizes}
+    named = metrics
+    if list(sizes) == ["eval_"]:
+        named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+    elif None not in losses.values():  # over all rows, as other runs have the reward
+        total = sum(losses[prefix] * size for prefix, size in sizes.items())
+        named = {"loss": total / sum(sizes.values()), **metrics}
     store.write_record(path, named, dict[str, float])
     return named

@@ -121,7 +121,10 @@ class Alerts:
 
     def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
         reward, step = metrics["reward"], metrics["step"]
-        if "num_rows" in metrics:  # rows of the dataset have no rewards
+        if metrics.keys() & {
+            "num_rows",
+            "num_prepared_rows",
+        }:  # rows of the dataset have no rewards
             return
         self._missing = self._missing + 1 if reward is None else 0
         if self._missing == MISSING_STEPS:

@@ -48,7 +48,7 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
 
 def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> None:
     """Draw rewards, or losses where rows of a dataset are learned."""
-    merit = "loss" if "num_rows" in metrics[-1] else "reward"
+    merit = "loss" if "num_prepared_rows" in metrics[-1] else "reward"
     judged = "reward" if any("reward" in row for row in evaluations) else merit
     steps, rewards = _points(metrics, merit)
     axes.plot(steps, rewards, color=FAINT, linewidth=1, label="training, each step")

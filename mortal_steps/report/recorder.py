@@ -71,7 +71,7 @@ class Recorder:
             loss=result.metrics.get("loss", 0.0),
             num_tokens=int(row.get("num_sampled_tokens", row.get("num_trained_tokens", 0))),
             num_groups=problems.num_problems if "num_trained_tokens" in row else 0,
-            num_rows=row.get("num_rows", 0),
+            num_rows=row.get("num_prepared_rows", 0),
             num_masked=len({failure.problem_id for failure in failures}),
         )
 

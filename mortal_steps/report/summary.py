@@ -153,7 +153,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    of_rows = any("num_rows" in row for row in metrics)
+    of_rows = any("num_prepared_rows" in row for row in metrics)
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     return RunSummary(
@@ -184,7 +184,7 @@ def summarize(run: Run) -> RunSummary:
         },
         drawn={} if of_rows else _drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
-        num_rows=sum(row.get("num_rows", 0) for row in metrics),
+        num_rows=sum(row.get("num_rows", row.get("num_prepared_rows", 0)) for row in metrics),
         warnings=[
             notice.text
             for notice in read_notices(store)

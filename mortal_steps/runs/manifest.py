@@ -93,11 +93,17 @@ def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int)
 def merit_of(row: Mapping[str, Any]) -> float | None:
     """Return what a step or an evaluation is compared by, of which more is better: its reward or,
     where rows of a dataset are learned, its loss with the other sign. None: it has no such
-    number."""
+    number, or it is not finite."""
     merit: float | None = row.get("reward")
-    if merit is None and "loss" in row and ("num_rows" in row or "reward" not in row):
+    if merit is None and has_merit(row):
         merit = -row["loss"]
     return merit if merit is not None and math.isfinite(merit) else None
+
+
+def has_merit(row: Mapping[str, Any]) -> bool:
+    """Whether a step or an evaluation has what `merit_of` asks for, finite or not."""
+    of_rows = "num_prepared_rows" in row or "reward" not in row
+    return row.get("reward") is not None or ("loss" in row and of_rows)
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:

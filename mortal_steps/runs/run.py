@@ -21,6 +21,7 @@ from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_line
 from mortal_steps.runs.manifest import (
     MANIFEST_FILE,
     RunManifest,
+    has_merit,
     merit_of,
     read_manifest,
     with_evaluated_best,
@@ -166,9 +167,10 @@ class Run:
             return merit_of(evaluation.metrics) if evaluation and is_judged else None
         every = self.config.checkpoints.save_steps
         since = (done - 1) // every * every
-        merits = (merit_of(row) for row in self.metrics() if since < row["step"] <= done)
+        rows = [row for row in self.metrics() if since < row["step"] <= done and has_merit(row)]
+        merits = [merit_of(row) for row in rows]
         scored = [merit for merit in merits if merit is not None]
-        return float(sum(scored)) / len(scored) if scored else None
+        return float(sum(scored)) / len(scored) if scored and len(scored) == len(rows) else None
 
     def is_best(self, score: float | None) -> bool:
         """Return whether no checkpoint so far has such a score. Without a score: False."""

@@ -213,6 +213,8 @@ class _Checking:
 
     def _evaluations(self) -> None:
         for folder in sorted(self._store.path("evaluations").glob("*")):
+            judged = f"evaluations/{folder.name}/metrics.json"
+            self._files.record(judged, dict[str, float], self._again, optional=True)
             for path, content in shard_files(folder):
                 relative = str(path.relative_to(self._store.root))
                 self._files.record(relative, KINDS[content], PASSED_OVER)

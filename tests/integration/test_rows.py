@@ -109,6 +109,26 @@ def test_held_out_rows_are_judged_by_their_loss(runs):
     assert whole.manifest.best_step == min(evaluations[1:], key=lambda row: row["loss"])["step"]
 
 
+def test_of_several_sets_each_has_its_loss_and_all_rows_have_one(tmp_path):
+    rows = rows_of(tmp_path).read_text().splitlines()
+    for name, first, last in (("few", 0, 2), ("many", 2, 8)):
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows[first:last]))
+    sets = {name: str(tmp_path / f"{name}.jsonl") for name in ("few", "many")}
+    config = config_of(
+        tmp_path,
+        "sets",
+        data={"source": str(tmp_path / "rows.jsonl"), "eval_sets": sets},
+        training={"batch_size": 16, "max_steps": 2},
+        evaluation={"eval_steps": 2, "on_start": False},
+    )
+    with bare_in(tmp_path):
+        run = go_on(config)
+    (row,) = [json.loads(line) for line in run.store.path("evaluations.jsonl").open()]
+    few, many = row["eval_few_loss"], row["eval_many_loss"]
+    assert row["loss"] == (2 * few + 6 * many) / 8
+    assert run.manifest.best_step == 2
+
+
 def test_a_damaged_row_is_found(runs):
     whole, _ = runs
     assert [file for file in check_run(whole.store.root.parent, "whole").files if file.damage] == []

@@ -54,6 +54,7 @@ from mortal_steps.orchestration.trials.opening import forecast_plan, passing_wor
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import environment_plan, place_plan, problems_plan, trainer_plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.rewards.code_execution.environment import COLUMNS
@@ -137,9 +138,9 @@ def check(
         )
     if not config.algorithm.judges_by_loss:
         warn_of_repeats(config.training.batch_size, len(train))
-    num_steps = num_train_steps(len(train), config.training)
-    warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
-    warn_of_answers(train)
+        num_steps = num_train_steps(len(train), config.training)
+        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
+        warn_of_answers(train)
     check_pictures(config.data.source, config.model, train[0])
     if (config.environment.is_used or config.num_made_rows) and not config.data.source:
         check_no_rows(config.environment, config.training)
@@ -176,6 +177,8 @@ def check(
     if config.algorithm.judges_by_loss:
         runs_dir, training = Path(config.runs_dir), config.training
         rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell, show)
+        steps = num_steps_of_rows(rows.num_rows, training)
+        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, steps)
         return Problems(train, held_out, rows)
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))
     report_data(lengths, train[0].id, scores, show)

@@ -196,6 +196,8 @@ def resolved(
     each = max(1, cores // config.training.ranks)
     actor = 1 if config.rollout.staleness else min(each, MOST_THREADS)
     room = min(config.model.max_model_len, context or config.model.max_model_len)
+    of_rows = config.algorithm.judges_by_loss
+    rows_of_a_step = config.training.batch_size if of_rows else config.training.rows
     published: Published | None = None
     if config.training.use_lora:
         adapters = ENGINES.entry(config.rollout.engine or engine).adapters
@@ -208,7 +210,7 @@ def resolved(
         "rollout.max_tokens": min(config.max_tokens, room // 2),
         "rollout.weight_sync": weight_sync,
         "training.gradient_accumulation_steps": (
-            config.training.accumulation_on_gpu() if on_gpu else 1
+            config.training.accumulation_on_gpu(rows_of_a_step) if on_gpu else 1
         ),
         "training.lora.publish": published,
         "compute.local.actor.threads": actor,

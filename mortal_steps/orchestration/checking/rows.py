@@ -5,7 +5,12 @@ from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
-from mortal_steps.config import ComputeConfig, DataConfig, RewardsConfig, TrainingConfig
+from mortal_steps.config import (
+    ComputeConfig,
+    DataConfig,
+    RewardsConfig,
+    TrainingConfig,
+)
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import shortened
@@ -19,10 +24,14 @@ PREPARING = "preparing-"
 
 
 def check_source(
-    compute: ComputeConfig, data: DataConfig, rewards: RewardsConfig, algorithm: str
+    compute: ComputeConfig,
+    data: DataConfig,
+    rewards: RewardsConfig,
+    algorithm: str,
 ) -> None:
-    """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for an order that TRL
-    would not keep, and for workers on other machines, which do not see the prepared rows."""
+    """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for what TRL does
+    otherwise with rows, and for workers on other machines, which do not see the
+    prepared rows."""
     if not data.source:
         raise ConfigError(
             f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
@@ -37,6 +46,16 @@ def check_source(
         raise ConfigError(
             f"data.shuffle = false: with algorithm.type = {algorithm!r}, TRL orders the rows; "
             "leave it out, and write training.trl.train_sampling_strategy = 'sequential'"
+        )
+    taken = {"train", "eval"} & data.eval_sets.keys()
+    if taken:
+        raise ConfigError(
+            f"data.eval_sets.{taken.pop()}: TRL's own sets of rows have this name; choose another"
+        )
+    if data.on_long == "drop":
+        raise ConfigError(
+            f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
+            "training.trl.max_length; leave it out"
         )
     if not compute.place.here:
         raise ConfigError(

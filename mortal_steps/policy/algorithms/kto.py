@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
+from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm, refuse_precomputing
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
@@ -42,3 +43,18 @@ class KTO(RowsAlgorithm, extra="forbid"):
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         super().check_built(training, rollout, built)
         refuse_precomputing(built)
+        if built.loss_type != "kto":
+            return
+        strategy = built.train_sampling_strategy
+        if strategy != "sequential":
+            raise ConfigError(
+                f"training.trl.train_sampling_strategy = {strategy!r}: algorithm.loss_type = 'kto' "
+                "compares rows of the same micro-batch, in the order of the dataset; leave it out"
+            )
+        if built.per_device_train_batch_size < 2:
+            raise ConfigError(
+                f"training.batch_size = {training.batch_size} and "
+                f"training.gradient_accumulation_steps = {training.accumulation_steps} make "
+                "micro-batches of one row, and algorithm.loss_type = 'kto' compares rows of the "
+                "same one; make them larger, or set loss_type = 'apo_zero_unpaired'"
+            )

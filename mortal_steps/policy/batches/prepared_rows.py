@@ -53,8 +53,21 @@ class PreparedRows(Batch):
         return {"prepared": prepared, "micro_batches": [self.first, self.stop]}
 
     def read(self, records: Records, step: int, plan: Any) -> RowIndices:
-        order = records.read_record(self.order, EpochOrder)
+        order = _order(records, self.order)
         return RowIndices(step=step, order=order, first=self.first, stop=self.stop)
 
     def counts(self) -> Mapping[str, int]:
-        return {"num_rows": self.num_rows}
+        return {"num_prepared_rows": self.num_rows}
+
+
+_read: dict[FileRef, EpochOrder] = {}
+"""The order that was read last. That of a million rows takes a while to read, and serves an
+epoch."""
+
+
+def _order(records: Records, file: FileRef) -> EpochOrder:
+    if file not in _read:
+        order = records.read_record(file, EpochOrder)
+        _read.clear()
+        _read[file] = order
+    return _read[file]

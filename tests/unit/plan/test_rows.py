@@ -3,12 +3,14 @@
 import pytest
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.rows import check_source
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
+from mortal_steps.runs.manifest import merit_of
 from tests.support.refused import refused
 
 SFT = {"algorithm": {"type": "sft"}, "data": {"source": "rows.jsonl"}}
@@ -29,6 +31,8 @@ def test_the_source_is_the_algorithms():
         ({"data": {}}, ["data.source", "'sft'", "--dataset"]),
         ({"rewards": {"functions": ["a:b"]}}, ["[rewards] names 'a:b'", "leave it out"]),
         ({"data": {"source": "x.jsonl", "shuffle": False}}, ["data.shuffle", "'sequential'"]),
+        ({"data": {"source": "x.jsonl", "on_long": "drop"}}, ["data.on_long", "max_length"]),
+        ({"data": {"source": "x.jsonl", "eval_sets": {"train": "y"}}}, ["data.eval_sets.train"]),
         ({"compute": {"backend": "modal"}}, ["compute.backend = 'modal'", "this machine"]),
     ],
 )
@@ -44,6 +48,7 @@ def test_what_has_no_meaning_for_rows_is_refused(changed, named):
         ({"num_generations": 8}, ["training.num_generations = 8", "'sft'", "leave it out"]),
         ({"beta": 0.1}, ["training.beta = 0.1", "'sft'"]),
         ({"batch_size": 6, "gradient_accumulation_steps": 4}, ["= 4 does not divide", "= 6 rows"]),
+        ({"trl": {"dataset_kwargs": {"skip_prepare_dataset": True}}}, ["skip_prepare_dataset"]),
         ({"trl": {"top_entropy_quantile": 0.2}}, ["top_entropy_quantile", "SFT has none like it"]),
     ],
 )
@@ -51,6 +56,37 @@ def test_options_that_do_not_fit_are_refused(training, named):
     config = parse_config(SFT | {"training": training})
     with refused(ConfigError, *named):
         algorithm_of(config.algorithm).check(trainer_plan(config))
+
+
+@pytest.mark.parametrize(
+    ("training", "named"),
+    [
+        ({"batch_size": 3, "gradient_accumulation_steps": 3}, ["micro-batches of one row"]),
+        ({"trl": {"train_sampling_strategy": "random"}}, ["'random'", "in the order"]),
+        ({"trl": {"precompute_ref_log_probs": True}}, ["precompute_ref_log_probs"]),
+    ],
+)
+def test_kto_compares_rows_of_a_micro_batch(training, named):
+    config = parse_config(SFT | {"algorithm": {"type": "kto"}, "training": training})
+    with refused(ConfigError, *named):
+        algorithm_of(config.algorithm).check(trainer_plan(config))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "batch_size", "pieces"), [("sft", 16, 2), ("sft", 5, 1), ("grpo", 16, 8)]
+)
+def test_on_a_gpu_a_micro_batch_has_at_most_eight_rows(algorithm, batch_size, pieces):
+    values = {"algorithm": {"type": algorithm}, "training": {"batch_size": batch_size}}
+    settled = resolved(parse_config(SFT | values), cores=1, on_gpu=True)
+    assert settled.training.gradient_accumulation_steps == pieces
+
+
+def test_what_rows_are_compared_by_is_their_loss_and_of_users_rows_nothing():
+    assert merit_of({"reward": None, "loss": 2.0, "num_prepared_rows": 4}) == -2.0
+    assert merit_of({"loss": 2.0, "mean_token_accuracy": 0.1}) == -2.0
+    assert merit_of({"reward": None, "loss": 2.0, "num_rows": 4}) is None
+    assert merit_of({"reward": 0.5, "loss": 2.0}) == 0.5
+    assert merit_of({"loss": float("nan")}) is None
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,11 @@ class RowsAlgorithm(TrlHooks):
                     f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
                     "of the dataset, and nothing is sampled or rewarded; leave it out"
                 )
+        if (getattr(built, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"):
+            raise ConfigError(
+                "training.trl.dataset_kwargs.skip_prepare_dataset: TRL prepares the rows before "
+                "the run begins, and takes rows that hold tokens as they are; leave it out"
+            )
 
     def options_of_run(self, training: TrainingConfig) -> dict[str, Any]:
         return {"per_device_train_batch_size": micro_batch_size(training)}

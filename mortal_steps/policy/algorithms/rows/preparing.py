@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FIRST, SUFFIX = "first.json", ".arrow"
 ROWS_AT_ONCE = 1000
+NOT_TAKEN = (ValueError, KeyError, TypeError, NotImplementedError)
+"""What TRL raises for rows that it does not take."""
 
 
 def prepare_rows(
@@ -47,6 +49,8 @@ def prepare_rows(
     `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
     from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
+    from jinja2 import TemplateError
 
     from mortal_steps.policy.algorithms.stepping.options import build_options
     from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
@@ -55,18 +59,18 @@ def prepare_rows(
     (folder / FIRST).write_text(json.dumps(row_of(train[0]), ensure_ascii=False))
     with tempfile.TemporaryDirectory(prefix="preparing-") as name:
         scratch = Path(name)
-        sets = {
-            name: Dataset.from_generator(
-                _rows, gen_kwargs={"problems": problems}, cache_dir=str(scratch / name)
-            )
-            for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
-        }
-        held = {name: rows for name, rows in sets.items() if name != TRAIN}
         arguments = build_options(
             plan, algorithm, num_steps=1, output_dir=scratch, use_cpu=True, autocast=False
         )
         arguments.model_init_kwargs = None  # of the run's own model
         try:
+            sets = {
+                name: Dataset.from_generator(
+                    _rows, gen_kwargs={"problems": problems}, cache_dir=str(scratch / name)
+                )
+                for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
+            }
+            held = {name: rows for name, rows in sets.items() if name != TRAIN}
             trainer = algorithm.trainer_class()(
                 model=small_model(scratch / "model"),
                 args=arguments,
@@ -74,7 +78,9 @@ def prepare_rows(
                 eval_dataset=held.get(EVAL, held) or None,
                 processing_class=tokenizer_of(plan.model),
             )
-        except (ValueError, KeyError, TypeError, NotImplementedError) as error:
+        except (*NOT_TAKEN, DatasetGenerationError, TemplateError) as error:
+            cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
+            error = cause if isinstance(cause, Exception) else error
             said = f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows"
             columns = ", ".join(row_of(train[0]))
             raise DataError(

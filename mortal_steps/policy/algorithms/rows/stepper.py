@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +65,13 @@ class RowsStepper(TrlStepper):
                 self._pass_by_evaluation()
 
     def _check_epochs(self) -> None:
-        """Raise `ActorStateError` if TRL's own loop would have another number of steps an epoch."""
+        """Raise `ActorStateError` if TRL's own loop would train on other rows, or have another
+        number of steps an epoch."""
+        prepared = len(open_prepared(self._prepared)["train"])
+        if len(self._rows) != prepared:
+            raise ActorStateError(
+                f"TRL trains on {len(self._rows)} rows, and {prepared} are prepared"
+            )
         steps = max(1, math.ceil(len(self._loader) / self.epochs.accumulation))
         if steps != self.epochs.steps_per_epoch:
             raise ActorStateError(
@@ -120,7 +127,16 @@ class RowsStepper(TrlStepper):
             found = private.evaluate(self._trainer)
         self._trainer.state.log_history.clear()
         self._observer.take_metrics()
-        return {name: value for name, value in found.items() if not name.endswith(OF_THE_CLOCK)}
+        metrics = {name: each for name, each in found.items() if not name.endswith(OF_THE_CLOCK)}
+        for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
+            logger.warning("%s is %s in this evaluation and left out", name, metrics.pop(name))
+        return metrics
+
+    def held_out_sizes(self) -> dict[str, int]:
+        """Return how many held-out rows each set has, by TRL's prefix of its metrics."""
+        sets = self._trainer.eval_dataset
+        named = sets if isinstance(sets, dict) else {"": sets}
+        return {f"eval_{name}_" if name else "eval_": len(rows) for name, rows in named.items()}
 
     def warnings(self) -> tuple[str, ...]:
         return tuple(filter(None, [on_cpu_beside_gpu()]))
@@ -141,6 +157,8 @@ class RowsStepper(TrlStepper):
         for _ in range(count):
             draw_loader_seed()
 
+
+logger = logging.getLogger(__name__)
 
 OF_THE_CLOCK = ("runtime", "per_second", "epoch")
 """Metrics of an evaluation that are no function of the run."""
