@@ -12,6 +12,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.rounding import rounding_environment
+from tests.support.prefect_settings import kept_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for _name in rounding_environment():
@@ -48,17 +49,8 @@ def pytest_addoption(parser):
 
 @pytest.fixture(autouse=True)
 def _no_server_of_another_test():
-    """What a command sets in its own process, such as the server that it has begun, ends with the
-    test that called it there."""
-    before = _settings_of_prefect()
-    yield
-    for name in _settings_of_prefect().keys() - before.keys():
-        del os.environ[name]
-    os.environ.update(before)
-
-
-def _settings_of_prefect():
-    return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    with kept_settings():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)
