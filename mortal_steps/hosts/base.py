@@ -90,7 +90,10 @@ class Host(abc.ABC):
         except TimeoutError:
             raise self._lost("timeout", f"no answer within {timeout_s:g} s") from None
         except (EOFError, ConnectionError):
-            raise self._lost("ended", self._ending()) from None
+            # At its limit it writes where in its code it is, which may crash a process whose
+            # threads come and go, as those of a pool do that replaces its workers.
+            is_late = message is not None and time.monotonic() >= deadline - GRACE_S
+            raise self._lost("timeout" if is_late else "ended", self._ending()) from None
         except BaseException:
             self.close()  # its answer to this would be taken for the answer to the next call
             raise

@@ -91,12 +91,17 @@ def test_functions_of_a_script_are_found_by_processes_of_each_of_its_rewards(
 
 
 def test_what_goes_wrong_in_a_pool_is_told_with_its_remedy() -> None:
-    names = ("cannot_be_sent", "waits_for_ever")
-    found = outcomes({name: term(f"{pools.__file__}:{name}") for name in names}, timeout_s=1.0)
-    unsent, waiting = found["cannot_be_sent"], found["waits_for_ever"]
-    assert isinstance(unsent, CallFailure) and isinstance(waiting, CallFailure)
-    assert "define it at the top of its file" in unsent.remedy
-    assert (waiting.kind, "--logs" in waiting.remedy) == ("timeout", True)
+    def failure_of(name: str) -> CallFailure:
+        found = outcomes({name: term(f"{pools.__file__}:{name}")}, timeout_s=1.0)[name]
+        assert isinstance(found, CallFailure)
+        return found
+
+    assert "define it at the top of its file" in failure_of("cannot_be_sent").remedy
+    # Now and then Python crashes while it writes where a process is whose threads come and go:
+    # then nobody knows the remedy.
+    waiting = next(each for _ in range(10) if (each := failure_of("waits_for_ever")).trace)
+    assert (waiting.kind, "--logs" in waiting.remedy) == ("timeout", True), waiting
+    assert failure_of("waits_for_ever").kind == "timeout"
 
 
 def test_a_tool_of_a_file_may_have_a_pool() -> None:

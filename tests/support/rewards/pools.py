@@ -49,4 +49,4 @@ def ends(text):
 
 def waits_for_ever(completions, **kwargs):
     with multiprocessing.get_context("fork").Pool(1, initializer=ends, initargs=("",)) as pool:
-        return pool.map(size, completions)
+        return pool.map(size, completions, chunksize=1)
