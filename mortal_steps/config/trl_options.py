@@ -53,7 +53,7 @@ REFUSED: Mapping[str, str | None] = {
     "eval_on_start": "use evaluation.on_start",
     "deepspeed": BY_RANKS,
     "fsdp": BY_RANKS,
-    "shuffle_dataset": "the rows are in another order in each epoch anyway (data.shuffle)",
+    "shuffle_dataset": "use data.shuffle; each epoch has an order of its own",
     "generation_kwargs": NO_SUCH_FILTER,
     "repetition_penalty": NO_SUCH_FILTER,
     "dataloader_persistent_workers": NO_LOADER,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
 from mortal_steps.data.prepared import Preparation
 from mortal_steps.data.values import NO_PROMPT
-from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.errors import ConfigError, DataError, MortalError
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 FIRST, SUFFIX = "first.json", ".arrow"
 ROWS_AT_ONCE = 1000
-NOT_TAKEN = (ValueError, KeyError, TypeError, NotImplementedError)
-"""What TRL raises for rows that it does not take."""
 
 
 def prepare_rows(
@@ -50,7 +48,6 @@ def prepare_rows(
     # Imported where used: imports torch and TRL.
     from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
-    from jinja2 import TemplateError
 
     from mortal_steps.policy.algorithms.stepping.options import build_options
     from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
@@ -78,7 +75,9 @@ def prepare_rows(
                 eval_dataset=held.get(EVAL, held) or None,
                 processing_class=tokenizer_of(plan.model),
             )
-        except (*NOT_TAKEN, DatasetGenerationError, TemplateError) as error:
+        except (OSError, MortalError):
+            raise
+        except Exception as error:  # a chat template may raise anything
             cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
             error = cause if isinstance(cause, Exception) else error
             said = f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows"
