@@ -1,10 +1,10 @@
 """Rows as a trainer takes them, on their way from the check of a run into its directory."""
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import link_file
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import FileRef
 
@@ -36,5 +36,5 @@ class Prepared:
         """Commit them as a folder of the run."""
         with store.committing_folder(PREPARED) as folder:
             for path in self.scratch.path.iterdir():
-                shutil.copyfile(path, folder / path.name)
+                link_file(path, folder / path.name)
         return FileRef(path=PREPARED, sha256=store.folder_digest(PREPARED))

@@ -110,8 +110,20 @@ def _came_of(rows: Dataset, tokenizer: Any) -> Preparation:
     if "labels" in first:
         labelled = zip(first["input_ids"], first["labels"], strict=True)
         texts["learned"] = tokenizer.decode([token for token, label in labelled if label >= 0])
-    lengths = (len(row[name]) for row in rows.select_columns(parts) for name in parts)
-    return Preparation(num_rows=len(rows), first=texts, longest=max(lengths, default=0))
+    return Preparation(num_rows=len(rows), first=texts, longest=_longest(rows, parts))
+
+
+def _longest(rows: Dataset, parts: Sequence[str]) -> int:
+    """Return the tokens of the longest of these columns' values; no row becomes a Python object."""
+    import pyarrow.compute
+
+    tables = rows.select_columns(list(parts)).with_format("arrow").iter(ROWS_AT_ONCE)
+    lengths = (
+        pyarrow.compute.max(pyarrow.compute.list_value_length(table[name])).as_py()
+        for table in tables
+        for name in parts
+    )
+    return max(lengths, default=0)
 
 
 def open_prepared(folder: Path) -> dict[str, Dataset]:

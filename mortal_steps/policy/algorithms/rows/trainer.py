@@ -3,7 +3,6 @@ once."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,22 +27,10 @@ class SteppedOnRows(Stepped):
         return self.prepared[given[-1]]
 
     def train_on(self, micro_batches: Sequence[Any]) -> None:
-        """Make one update, as the body of `Trainer._run_epoch` does: a micro-batch each, and the
-        loss a mean over the items of all, of which the last ones of an epoch have fewer."""
-        items = private.num_items(self, micro_batches)
+        """Make one update, whose loss is a mean over the items of all micro-batches. The last
+        update of an epoch may have fewer."""
         self.current_gradient_accumulation_steps = len(micro_batches)
-        self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
-        for number, inputs in enumerate(micro_batches, start=1):
-            is_last = number == len(micro_batches)
-            private.set_sync_gradients(self, is_last)
-            apart = self.accelerator.no_sync(self.model_wrapped)
-            with contextlib.nullcontext() if is_last else apart:
-                private.count_loss(self, self.training_step(self.model_wrapped, inputs, items))
-            if not is_last:
-                self.control = self.callback_handler.on_substep_end(
-                    self.args, self.state, self.control
-                )
-        self._apply_gradients()
+        self.update(micro_batches, private.num_items(self, micro_batches))
 
     def save_control(self, folder: Path) -> None:
         """Write the random streams and the count of tokens, which TRL's checkpoints lack."""

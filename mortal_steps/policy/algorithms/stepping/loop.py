@@ -11,7 +11,7 @@ import contextlib
 import logging
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,21 +62,19 @@ class Stepped(Trainer):
         self.recorded = {name: rows[own] for name, rows in recorded.items()}
         return names[own]
 
-    def update(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def update(self, micro_batches: Sequence[Any], items: Any = None) -> None:
         """Make one optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging.
-
-        Every micro-step is given all rows, as TRL's trainers expect: `_prepare_inputs` selects.
+        `items` is what the loss of the update is a mean over, where TRL does not count by itself.
         """
-        num_micro_steps = self.args.gradient_accumulation_steps
         self.control = self.callback_handler.on_step_begin(self.args, self.state, self.control)
-        for micro_step in range(num_micro_steps):
-            is_last = micro_step + 1 == num_micro_steps
+        for number, inputs in enumerate(micro_batches, start=1):
+            is_last = number == len(micro_batches)
             private.set_sync_gradients(self, is_last)
             # As in `Trainer._run_epoch`: ranks add their gradients up at the last micro-step.
             each = self.accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False)
             apart = self.accelerator.no_sync(self.model_wrapped)
             with contextlib.nullcontext() if is_last or each else apart:
-                private.count_loss(self, self.training_step(self.model_wrapped, rows, None))
+                private.count_loss(self, self.training_step(self.model_wrapped, inputs, items))
             if not is_last:
                 self.control = self.callback_handler.on_substep_end(
                     self.args, self.state, self.control

@@ -181,8 +181,10 @@ class TrlStepper(Stepper):
         self._sums.forget()
         seed_everything(seed + rank())  # as accelerate has it
         rows = self._trainer.accept(batch)
+        # Every micro-step is given all rows, as TRL's trainers expect: `_prepare_inputs` selects.
+        micro_batches = [rows] * self._trainer.args.gradient_accumulation_steps
         for _ in range(self._plan.training.optimizer_steps_per_batch):
-            self._trainer.update(rows)
+            self._trainer.update(micro_batches)
         metrics = self._observer.take_metrics()
         if self._observer.not_finite:
             check_finite(self._trainer.model, batch.step, self._observer.not_finite)
