@@ -169,11 +169,15 @@ class Training:
 
     async def _begin_next(self, step: int) -> None:
         """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
-        may = not (self._stop.requested or self._reporter.away or self._session.budget.overspent())
+        may = not (self._stop.requested or self._reporter.away or self._has_to_stop())
         if may and step < self._run.info.num_steps:
             self._source.look_ahead(step)
             for _ in range(TURNS_TO_ASK):
                 await asyncio.sleep(0)
+
+    def _has_to_stop(self) -> str | None:
+        """Why the run stops before its next step, as its configuration has it."""
+        return self._session.budget.overspent() or self._recorder.alerts.idle()
 
     def _tell(self, progress: ProgressLine) -> None:
         """Send the notices before the manifest counts the steps as done: a kill cannot lose one."""
@@ -202,9 +206,8 @@ class Training:
             await self._source.close()
 
     async def _rolled_out(self, step: int) -> StepBatch:
-        overspent = self._session.budget.overspent()
-        if overspent is not None:
-            self._stop.request(overspent)
+        if (why := self._has_to_stop()) is not None:
+            self._stop.request(why)
             raise StopRequested
         try:
             await self._reporter.ready()

@@ -160,6 +160,10 @@ class TrainingConfig(Section):
     rank_timeout_s: Annotated[float, NO_NUMBERS] = Field(600, gt=0)
     """How long a rank waits for the others, in seconds, before all of them are begun anew and the
     step is taken again."""
+    max_idle_steps: Annotated[int | None, NO_NUMBERS] = Field(None, ge=1)
+    """Steps in a row from which nothing can be learned, after which the run saves its state and
+    stops: no completion has a reward, or the rewards of each group are equal, or the gradient
+    is 0. By default it goes on, and a notice says so."""
     max_completion_length: Annotated[int, Trl("max_completion_length")] = Field(1024, ge=1)
     """Longest completion to train on, in tokens; the rest is cut off before the loss."""
     gradient_checkpointing: Annotated[bool, Trl("gradient_checkpointing")] = True

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mortal_steps.policy.library_warnings import gist
-from mortal_steps.report.units import number
+from mortal_steps.report.idleness import Idleness
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice, new_notice, note, read_notices
@@ -19,7 +19,7 @@ from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_names
 
 WINDOW = 10
-"""Steps of the moving mean of the training reward, and of a flat reward."""
+"""Steps of the moving mean of the training reward."""
 COLLAPSED_SHARE, COLLAPSED_STEPS = 0.5, 5
 """A reward has collapsed when its moving mean is below its best by more than this part of the best
 and more than chance for so many steps in a row."""
@@ -29,12 +29,10 @@ REGRESSED_SHARE = 0.1
 """The part of the best evaluation by which a later one is worse."""
 MASKED_SHARE = 0.1
 """The share of a step's completions that one reward function, or their environments, fail on."""
-MISSING_STEPS = 3
-"""Steps in a row in which no completion has a reward."""
 SPENT_SHARE = 0.8
 """The part of `compute.modal.max_cost`."""
-EQUAL = "frac_reward_zero_std"
-"""TRL's name for the share of groups whose rewards are all equal."""
+OF_ROWS = {"num_rows", "num_prepared_rows"}
+"""Metrics of steps that train on rows of the dataset, which have no rewards."""
 
 
 class Alerts:
@@ -48,10 +46,8 @@ class Alerts:
         self._trend = _RewardTrend()
         self._best: tuple[float, int] | None = None
         """The best evaluation's reward, and after which step that was."""
-        self._flat: deque[float] = deque(maxlen=WINDOW)
-        """Rewards of the last steps, as long as those of each group are equal."""
-        self._missing = 0
-        """Steps in a row without a reward."""
+        self._idleness = Idleness(tuple(self._functions), as_argument(run))
+        self._max_idle_steps = run.config.training.max_idle_steps
         self._noted = {notice.event for notice in read_notices(run.store)}
         self._news: list[Notice] = []
         for row in self._own(run.metrics()):
@@ -105,6 +101,16 @@ class Alerts:
         """Note what the actor warns of, unless the run knows it already."""
         self._news += note_warnings(self._run, warnings, step=step)
 
+    def idle(self) -> str | None:
+        """Why the run has to stop, if nothing can be learned from as many steps in a row as it
+        may have of that kind."""
+        if self._max_idle_steps is None or self._idleness.steps < self._max_idle_steps:
+            return None
+        return (
+            f"training.max_idle_steps = {self._max_idle_steps} (nothing could be learned from the "
+            f"last {self._idleness.steps} steps; with a higher number it goes on)"
+        )
+
     def take(self) -> list[Notice]:
         """Return the notices recorded since the last call."""
         news, self._news = self._news, []
@@ -120,35 +126,15 @@ class Alerts:
         return new_notice(self._run, event, "warning", text, step=step, value=value, advice=advice)
 
     def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
-        reward, step = metrics["reward"], metrics["step"]
-        if metrics.keys() & {
-            "num_rows",
-            "num_prepared_rows",
-        }:  # rows of the dataset have no rewards
+        samples = not metrics.keys() & OF_ROWS
+        for sign in self._idleness.step(metrics, samples=samples):
+            yield self._warning(sign.event, metrics["step"], 0.0, sign.text, sign.advice)
+        if not samples:
             return
-        self._missing = self._missing + 1 if reward is None else 0
-        if self._missing == MISSING_STEPS:
-            yield self._of_missing_rewards(step)
-        if reward is not None and metrics.get(EQUAL) == 1.0:
-            self._flat.append(reward)
-        else:
-            self._flat.clear()
-        if len(self._flat) == WINDOW:
-            yield self._of_flat_rewards(step)
+        reward, step = metrics["reward"], metrics["step"]
         if reward is not None and self._trend.collapses(step, reward):
             yield self._of_collapse(step)
         yield from self._of_masked(metrics)
-
-    def _of_missing_rewards(self, step: int) -> Notice:
-        return self._warning(
-            "mortal.reward.missing",
-            step,
-            0.0,
-            f"nothing to learn from: no completion of steps {step - MISSING_STEPS + 1} to {step} "
-            "has a reward. Every reward function returned None for it, or failed and was masked",
-            f"read the completions (`mortal samples {as_argument(self._run)}`) and call the "
-            "functions with them (`mortal test-reward`)",
-        )
 
     def _of_missing_evaluation(self, step: int) -> Notice:
         return self._warning(
@@ -160,20 +146,6 @@ class Alerts:
             "of this step cannot be the best one",
             "see evaluation.functions (by default, those of [rewards]) and the columns of the "
             "held-out problems",
-        )
-
-    def _of_flat_rewards(self, step: int) -> Notice:
-        found = list(dict.fromkeys(number(reward) for reward in sorted(self._flat)))
-        between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
-        return self._warning(
-            "mortal.reward.flat",
-            step,
-            0.0,
-            f"nothing to learn from: the rewards of every group of steps {step - WINDOW + 1} to "
-            f"{step} are equal (reward {between}), so all advantages are 0",
-            "if every completion fails, take easier problems or a reward that tells bad from "
-            "worse; if every one succeeds, take harder problems; else raise rollout.temperature "
-            "or training.num_generations",
         )
 
     def _of_collapse(self, step: int) -> Notice:

@@ -9,8 +9,8 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk.weights import digest_of
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingModel
-from mortal_steps.report.alerts import EQUAL
 from mortal_steps.report.evaluations import scores_text
+from mortal_steps.report.idleness import EQUAL
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, own_timings, stage_rows

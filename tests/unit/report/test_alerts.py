@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.report.alerts import EQUAL, Alerts
+from mortal_steps.report.alerts import Alerts
+from mortal_steps.report.idleness import EQUAL
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -20,9 +21,13 @@ NOISE = itertools.cycle([0.02, -0.03, 0.01, 0.0, -0.01, 0.03, -0.02])
 
 @pytest.fixture
 def run(tmp_path):
+    return run_of(tmp_path)
+
+
+def run_of(tmp_path, **training):
     rewards = {"functions": ["m:f", "m:g"], "on_error": "mask"}
     modal = {"max_cost": 20.0}
-    training = {"batch_size": 4, "num_generations": 5}
+    training = {"batch_size": 4, "num_generations": 5, **training}
     config = RunConfig.model_validate(
         {"rewards": rewards, "training": training, "compute": {"modal": modal}}
     )
@@ -204,6 +209,82 @@ def test_three_steps_without_a_score_are_told_once(found):
     [notice] = found(rewards(0.5, *[None] * 40))
     assert (notice.event, notice.step) == ("mortal.reward.missing", 4)
     assert "steps 2 to 4" in notice.text
+
+
+def rows(count, *, first=1, **metrics):
+    """Steps whose rewards teach something, but for what the metrics say."""
+    return [
+        {"step": n, "reward": 0.5, "grad_norm": 0.1, EQUAL: 0.25, **metrics}
+        for n in range(first, first + count)
+    ]
+
+
+@pytest.mark.parametrize("key", ["num_scored", "num_rows", "num_prepared_rows"])
+def test_ten_steps_without_a_gradient_are_told_whatever_is_trained_on(found, key):
+    reward = 0.5 if key == "num_scored" else None
+    still = {"grad_norm": 0.0, "reward": reward, key: 4}
+    assert found(rows(9, **still)) == []
+    [notice] = found([*rows(3, reward=reward, **{key: 4}), *rows(40, first=4, **still)])
+    assert (notice.event, notice.step) == ("mortal.training.no_gradient", 13)
+    assert "the gradient was 0 in steps 4 to 13" in notice.text
+
+
+def test_a_gradient_of_zero_that_equal_rewards_explain_is_told_as_those(found):
+    notices = found(rows(30, grad_norm=0.0, **{EQUAL: 1.0}))
+    assert told(notices) == [("mortal.reward.flat", 10)]
+
+
+def test_completions_that_are_all_cut_off_are_told(found):
+    ratio = "completions/clipped_ratio"
+    assert found([*rows(9, **{ratio: 1.0}), *rows(9, first=10, **{ratio: 0.9})]) == []
+    [notice] = found(rows(30, **{ratio: 1.0}))
+    assert (notice.event, notice.step) == ("mortal.completions.cut_off", 10)
+    assert "training.max_completion_length" in notice.advice
+
+
+def test_tool_calls_that_all_fail_are_told(found):
+    [notice] = found(rows(30, **{"tools/failure_frequency": 1.0}))
+    assert (notice.event, notice.step) == ("mortal.tools.failing", 10)
+
+
+def scores(f, g, spread=0.0):
+    return {
+        **{"rewards/f/mean": f, "rewards/f/std": spread},
+        **{"rewards/g/mean": g, "rewards/g/std": 0.4},
+    }
+
+
+def test_a_reward_function_that_finds_nothing_in_any_completion_is_told(found):
+    [notice] = found(rows(40, **scores(0.0, 0.5)))
+    assert (notice.event, notice.step) == ("mortal.reward.constant", 20)
+    assert "from f (0.000)" in notice.text
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        rows(40, **scores(1.0, 0.5)),
+        [
+            *rows(10, **scores(0.0, 0.5)),
+            *rows(1, first=11, **scores(0.1, 0.5, 0.3)),
+            *rows(29, first=12, **scores(0.0, 0.5)),
+        ],
+        rows(19, **scores(0.0, 0.5)),
+    ],
+    ids=["always right", "once another", "too short"],
+)
+def test_scores_that_are_no_sign_of_a_blind_function(found, steps):
+    assert found(steps) == []
+
+
+def test_a_run_stops_after_as_many_idle_steps_as_it_may_have(tmp_path):
+    alerts = Alerts(run_of(tmp_path, max_idle_steps=3))
+    for row in [*flat(True, True, False), *rewards(None, None), *flat(True)]:
+        assert alerts.idle() is None
+        alerts.step(row)
+    assert "training.max_idle_steps = 3" in alerts.idle()
+    alerts.step(flat(False)[0])
+    assert alerts.idle() is None
 
 
 def test_most_of_the_budget_is_told_once(run):
