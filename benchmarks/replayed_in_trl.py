@@ -24,7 +24,6 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 import mortal
-from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.report.samples import trained_on
 from mortal_steps.rewards.loading import load_term
 from mortal_steps.runs.run import Run, find_run
@@ -36,7 +35,7 @@ OF_THE_CLOCK = {"step_time", "epoch", "step"}
 
 def recorded(run: Run) -> Iterator[RolloutBatch]:
     """Each step's batch, as the actor was given it."""
-    plan = trainer_plan(run.config)
+    plan = run.plan.trainer
     for step in range(run.info.num_steps):
         given: Any = trained_on(run, step + 1).request.batch
         yield given.read(run.store, step, plan)

@@ -36,7 +36,6 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.progress import terminal
@@ -85,11 +84,11 @@ def drive(config: RunConfig) -> None:
                 named = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {named}`")
                 return
-            begin_workers_imports(run.config, run.info.rounding)
+            begin_workers_imports(run.plan, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
             samples = has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
-            if (found := place_of(place_plan(run.config)).placement(samples=samples)).gpus:
+            if (found := place_of(run.plan.place).placement(samples=samples)).gpus:
                 say(f"placement: {placement_in_words(found)}")
             checking("waiting for the Prefect server")
             server = prefect.answering()
@@ -123,15 +122,16 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     except asyncio.CancelledError:  # told twice to stop, it did so at once
         raise KeyboardInterrupt from None
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
-        raise _lost(server, config, began, error) from error
+        raise _lost(server, opened, began, error) from error
     except ObjectNotFound as error:  # somebody has deleted the flow run, or the server's database
-        if not find_run(Path(config.runs_dir), str(config.run_id)).is_complete():
-            raise _lost(server, config, began, error) from error
+        opened.read_again()
+        if not opened.is_complete():
+            raise _lost(server, opened, began, error) from error
         return
     except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts
         if "Failed to reach API" not in str(error):
             raise
-        raise _lost(server, config, began, error) from error
+        raise _lost(server, opened, began, error) from error
     finally:
         APILogHandler().flush()  # while the server is there to take them
         drop_events(after_s=EVENTS_TIMEOUT_S)
@@ -140,7 +140,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     try:
         state.result()
     except httpx.HTTPError as error:  # it was away when the run needed it, at its beginning
-        raise _lost(server, config, began, error) from error
+        raise _lost(server, opened, began, error) from error
 
 
 def _calm_console() -> None:
@@ -165,10 +165,10 @@ def is_news(record: logging.LogRecord) -> bool:
     return not message.startswith(PRINTED_ANYWAY)
 
 
-def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> ServerError:
+def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerError:
     """Return the error for a lost server, or the run's own reason if it has noted one since."""
-    run = find_run(Path(config.runs_dir), str(config.run_id))
-    ended = run.manifest
+    run.read_again()
+    ended, run_id = run.manifest, run.info.run_id
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
     room = _room(server)
@@ -176,12 +176,12 @@ def _lost(server: Server, config: RunConfig, began: float, error: Exception) -> 
     reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {config.run_id} has completed: `mortal show {config.run_id}`. But {of_server} "
+            f"run {run_id} has completed: `mortal show {run_id}`. But {of_server} "
             f"could not be told{reason}, and may show it as running{room}"
         )
     return ServerError(
         f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
-        f"{config.run_id}`{room}"
+        f"{run_id}`{room}"
     )
 
 

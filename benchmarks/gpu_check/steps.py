@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_one, in_words
 from benchmarks.gpu_check.models import model_in
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import (
     Completion,
@@ -161,7 +161,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         }
     )
     stepper: Any = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config),
+        Plan(config).trainer,
         model_path=job["model"],
         num_steps=ROUNDS + 1,
         output_dir=Path(job["folder"]) / "logs",

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
@@ -70,7 +70,7 @@ def _with_versions(
     }
     config = RunConfig.model_validate({"rollout": rollout, "model": {"max_model_len": 512}})
     worker = RolloutWorker(
-        run_dir=str(store.root), model_path=str(model), plan=sampler_plan(config)
+        run_dir=str(store.root), model_path=str(model), plan=Plan(config).sampler
     )
     worker.start()
     found: dict[str, Any] = {"scores": [], "greedy": [], "took_s": 0.0, "freed": []}

@@ -17,9 +17,9 @@ def starting_model(path: Path, overrides: list[str]) -> str:
 
 def _make(path: Path, overrides: list[str]) -> str:
     from mortal_steps.data.problems import load_problems  # the measuring process stays small
-    from mortal_steps.plan.parts import actor_plan
+    from mortal_steps.plan.parts import Plan
     from mortal_steps.policy.starting_model.base_model import make_base_model
 
     config = load_config(path, overrides)
     problems, _ = load_problems(config.data, config.seed)
-    return make_base_model(actor_plan(config), problems)
+    return make_base_model(Plan(config).actor, problems)

@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from benchmarks.meter import StepMeter
 from mortal_steps.data.problems import load_problems
 from mortal_steps.plan.loader import load_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.options import build_options
@@ -38,7 +38,7 @@ def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     problems, _ = load_problems(config.data, config.seed)
     arguments = build_options(
-        trainer_plan(config), GRPO(), num_steps=config.training.max_steps, output_dir=folder
+        Plan(config).trainer, GRPO(), num_steps=config.training.max_steps, output_dir=folder
     )
     arguments.top_p = config.rollout.top_p
     arguments.top_k = config.rollout.top_k

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import WeightsRef
@@ -26,7 +26,7 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     config = RunConfig.model_validate(job["config"])
     worker = RolloutWorker(
-        run_dir=job["run_dir"], model_path=job["model_path"], plan=sampler_plan(config)
+        run_dir=job["run_dir"], model_path=job["model_path"], plan=Plan(config).sampler
     )
     worker.start()
     engine: Any = worker._started_engine()

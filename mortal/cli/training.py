@@ -89,7 +89,9 @@ def train(
         changes["runs_dir"] = str(runs_dir)
     settings = settings.model_copy(update=changes)
     if accept_changed_rewards:
-        settings = _accepted(settings)
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
@@ -146,7 +148,9 @@ def resume(
     runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
-        settings = _accepted(settings)
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
     _drive(settings, detach=detach)
 
 
@@ -231,12 +235,6 @@ def fork(
     if forked.info.fingerprint == parent.info.fingerprint:
         say("nothing is changed that decides its numbers: it will end with its parent's bits")
     _drive(forked.config)
-
-
-def _accepted(settings: RunConfig) -> RunConfig:
-    from mortal_steps.orchestration.open_run import accept_changed_rewards
-
-    return accept_changed_rewards(settings)
 
 
 def _drive(settings: RunConfig, *, detach: bool = False) -> None:

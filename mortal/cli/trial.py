@@ -65,14 +65,14 @@ def test_rollout(
     from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
     from mortal_steps.orchestration.trials.trial import chosen_problems, try_rollout
     from mortal_steps.plan.loader import load_config
-    from mortal_steps.plan.parts import problems_plan
+    from mortal_steps.plan.parts import Plan
 
     settings = load_config(config, overrides or (), flags)
     waiting("reading the prompts")
-    problems = chosen_problems(problems_plan(settings), prompts or (), num_prompts)
+    problems = chosen_problems(Plan(settings).problems, prompts or (), num_prompts)
     waiting("sampling")
     settings = settings_of_trial(settings)
-    workers = passing_workers(settings)
+    workers = passing_workers(Plan(settings).workers)
     sampled = try_rollout(workers, problems, num_completions, settings.sampling)
     show_sampled(sampled, as_json=as_json)
 
@@ -129,7 +129,7 @@ def test_reward(
     from mortal_steps.orchestration.trials.opening import passing_workers
     from mortal_steps.orchestration.trials.trial import given_texts, try_rewards
     from mortal_steps.plan.loader import CODE_DATASET, load_config
-    from mortal_steps.plan.parts import problems_plan
+    from mortal_steps.plan.parts import Plan
     from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
     settings = load_config(config, overrides or (), flags)
@@ -142,10 +142,10 @@ def test_reward(
     elif nothing_named and not texts:
         given = sample_programs()
     else:
-        given = given_texts(problems_plan(settings), texts or ())
+        given = given_texts(Plan(settings).problems, texts or ())
     waiting("calling the reward functions")
     size = 1 if one_by_one else settings.problems_per_shard
-    trial = try_rewards(passing_workers(settings)["reward"], given, size)
+    trial = try_rewards(passing_workers(Plan(settings).workers)["reward"], given, size)
     raise typer.Exit(_show(trial, logs=logs, as_json=as_json))
 
 
@@ -204,9 +204,9 @@ def test_environment(
     from mortal_steps.orchestration.trials.environment_trial import read_calls, try_environments
     from mortal_steps.orchestration.trials.trial import chosen_problems
     from mortal_steps.plan.loader import load_config
-    from mortal_steps.plan.parts import problems_plan
+    from mortal_steps.plan.parts import Plan
 
-    plan = problems_plan(load_config(config, overrides or (), flags))
+    plan = Plan(load_config(config, overrides or (), flags)).problems
     given = None if calls is None else read_calls(calls)
     waiting("reading the dataset")
     problems = chosen_problems(plan, (), num_rows)

@@ -97,7 +97,7 @@ class Item:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Removals:
     """What may be removed from a folder of runs."""
 
     items: tuple[Item, ...]
@@ -110,7 +110,7 @@ def plan(
     *,
     keep_days: float | None = None,
     protected: Collection[str] = (),
-) -> Plan:
+) -> Removals:
     """Apply the runs' `[retention]`, or `keep_days`; changes nothing. `protected`: ids to keep."""
     now, runs = time.time(), list_runs(runs_dir)
     going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
@@ -125,14 +125,16 @@ def plan(
         _item(f"object {path.name}, given to a trainer: no run names it", path, remove_object)
         for path in unused_objects(runs_dir, without=names)
     ]
-    return Plan(items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items()))
+    return Removals(
+        items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items())
+    )
 
 
 def _item(what: str, path: Path, remove: Callable[[Path], None]) -> Item:
     return Item(what=what, num_bytes=freed_bytes(path), remove=functools.partial(remove, path))
 
 
-def carry_out(planned: Plan, runs_dir: Path, report: Callable[[str], None]) -> bool:
+def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) -> bool:
     """Remove all items in order, going on after a killed call; returns whether all could be
     removed. Raises `StoreError` if another process is removing runs from this folder."""
     done = True

@@ -27,7 +27,7 @@ from mortal_steps.places.modal.detached import (
 )
 from mortal_steps.places.modal.files.project import fetch_project
 from mortal_steps.places.modal.files.volume import RunsVolume
-from mortal_steps.plan.parts import code_plan, place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.manifest import RunManifest
 from mortal_steps.runs.run import find_run
@@ -45,7 +45,7 @@ def prepare(config: RunConfig) -> None:
     cannot reach, `StoreError` if the run is driven, and what `open_run` raises."""
     if config.compute.volume is None:
         raise ConfigError("only a run on Modal can be detached; set compute.backend = 'modal'")
-    plan = place_plan(config)
+    plan = Plan(config).place
     check_reachable(plan)
     asyncio.run(check_pickles(plan))
     asyncio.run(hand_over(open_run(config, tell=say)))
@@ -61,7 +61,7 @@ def drive_in_container(config: RunConfig) -> str:
     os.environ["PYTHONPATH"] = str(Path(mortal_steps.__file__).parents[1])  # for its processes
     run_id = str(config.run_id)
     asyncio.run(fetch_project(RunsVolume(config.compute.modal.volume), run_id))
-    asyncio.run(fetch_reward_models(code_plan(config), Path("runs") / run_id))
+    asyncio.run(fetch_reward_models(Plan(config).code, Path("runs") / run_id))
     try:
         drive(config.model_copy(update={"runs_dir": "runs"}))
     except TransientError:

@@ -50,7 +50,7 @@ def try_rollout(
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
     from mortal_steps.orchestration.trials.trial import chosen_problems
-    from mortal_steps.plan.parts import problems_plan, sampler_plan
+    from mortal_steps.plan.parts import Plan
 
     with _explained():
         settings = resolve_defaults(settings_of(config, given))
@@ -64,11 +64,11 @@ def try_rollout(
                 "[environment]: this samples in a container without your code; "
                 "`mortal test-rollout` calls tools, on this machine"
             )
-        problems = chosen_problems(problems_plan(settings), [prompt] if prompt else [])
+        problems = chosen_problems(Plan(settings).problems, [prompt] if prompt else [])
         sample = functions[str(settings.rollout.engine)].with_options(
             gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
         )
-        sampled = sample.remote(sampler_plan(settings), problems, 1, settings.sampling)
+        sampled = sample.remote(Plan(settings).sampler, problems, 1, settings.sampling)
         show_sampled(sampled, as_json=False)
 
 

@@ -42,7 +42,6 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     from mortal_steps.data.held_out import read_held_out
     from mortal_steps.orchestration.checking.own_rewards import own_rows
     from mortal_steps.orchestration.trials.opening import judging_plan
-    from mortal_steps.plan.parts import environment_plan
     from mortal_steps.promotion.judging import Judge
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model, whole_model
@@ -56,7 +55,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
             run.config.data.model_copy(update=others),
             run.config.seed,
             may_lack_prompts=run.config.environment.gives_prompts,
-            own_rows=own_rows(environment_plan(run.config)),
+            own_rows=own_rows(run.plan.environment),
         )
     plan = judging_plan(run.config, run.info.num_steps)
     judge = Judge(run.store, run, plan, problems=problems)

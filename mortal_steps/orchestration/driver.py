@@ -15,7 +15,6 @@ from mortal_steps.orchestration.checking.forecast_lines import placement_in_word
 from mortal_steps.orchestration.session import Session
 from mortal_steps.orchestration.tracking import tracked
 from mortal_steps.places.base import WantedWorkers, place_of
-from mortal_steps.plan.parts import code_plan, place_plan, worker_plans
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.alerts import as_argument
 from mortal_steps.report.markdown import shortened
@@ -64,7 +63,7 @@ async def open_session(
         stack.enter_context(flow_log(run.store.path("logs")))
         await stack.enter_async_context(tracked(run, on_notice))
         try:
-            note_sources(run.store, code_plan(run.config), run.working_dir(), run.manifest.step)
+            note_sources(run.store, run.plan.code, run.working_dir(), run.manifest.step)
             compute = await stack.enter_async_context(_workers(run, lease, on_stop, local))
             attempts = run.manifest.attempts + 1
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
@@ -101,7 +100,7 @@ async def _workers(
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
     """Yield the run's workers, where the configuration places them; they end with the block."""
-    plans = worker_plans(run.config)
+    plans = run.plan.workers
     specs = worker_specs(
         plans,
         run_dir=run.store.root.absolute(),
@@ -110,7 +109,7 @@ async def _workers(
         num_steps=run.info.num_steps,
         rounding=run.info.rounding,
     )
-    place = place_of(place_plan(run.config))
+    place = place_of(run.plan.place)
     found = place.placement(
         samples=has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
     )

@@ -30,7 +30,7 @@ from mortal_steps.orchestration.tracking import check_trackers
 from mortal_steps.places.base import place_of
 from mortal_steps.places.modal.place import fetch
 from mortal_steps.plan.loader import override_config
-from mortal_steps.plan.parts import code_plan, place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
@@ -68,7 +68,7 @@ def open_run(
     """
     root = _checked_root(config.runs_dir, config.run_id, config.logging, config.compute)
     config, warned = config.with_own_seed(), list[str]()
-    place_of(place_plan(config)).fetch(root)
+    place_of(Plan(config).place).fetch(root)
     if not (root / IDENTITY_FILE).exists():
         check_never_begun(root)
         config = resolve_defaults(config.model_copy(update={"model": follow_link(config.model)}))
@@ -91,7 +91,7 @@ def open_run(
     opened = Run(run.store, config, run.info)
     if opened.is_complete():  # which needs sources, model and GPUs no more
         return opened
-    check_sources(opened.store, code_plan(config), opened.working_dir())
+    check_sources(opened.store, Plan(config).code, opened.working_dir())
     is_here = config.compute.place.shares_files  # otherwise the Volume has the model
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
@@ -203,7 +203,7 @@ def accept_changed_rewards(config: RunConfig) -> RunConfig:
     working_dir = Path.cwd()
     with contextlib.suppress(RunNotFoundError):
         working_dir = find_run(Path(config.runs_dir), str(config.run_id)).working_dir()
-    digest = digest_of_present(code_plan(config), working_dir)
+    digest = digest_of_present(Plan(config).code, working_dir)
     rewards = config.rewards.model_copy(update={"accept_changed": digest})
     return config.model_copy(update={"rewards": rewards})
 

@@ -1,7 +1,7 @@
-"""From a run's configuration to the part of its plan that each worker is given."""
+"""From a run's configuration to the plan that its parts work with."""
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from mortal_steps.data.sources import comes_from_gym
@@ -18,104 +18,6 @@ from mortal_steps.scores import reward_weights
 from mortal_steps.users_code.loading import names_code
 
 
-def trainer_plan(config: RunConfig) -> TrainerPlan:
-    """Return what the run's algorithm trains with."""
-    return TrainerPlan(
-        seed=config.seed,
-        algorithm=config.algorithm,
-        model=config.model,
-        training=config.training,
-        rollout=config.rollout,
-        reward_weights=reward_weights(config.rewards),
-        here=config.compute.place.here,
-        evaluation=config.evaluation if config.evaluates else None,
-    )
-
-
-def actor_plan(config: RunConfig) -> ActorPlan:
-    """Return what the run's actor works with."""
-    return ActorPlan(
-        trainer=trainer_plan(config),
-        environment=config.environment,
-        checkpoints=config.checkpoints,
-        cache_dir=model_cache(Path(config.runs_dir)),
-        threads=config.compute.local.actor.threads,
-    )
-
-
-def environment_plan(config: RunConfig) -> EnvironmentPlan:
-    """Return what processes with the run's environments are given."""
-    local = config.compute.local.rollout
-    return EnvironmentPlan(
-        environment=config.environment,
-        rewards=config.rewards,
-        seed=config.seed,
-        app=config.compute.modal.app,
-        passed_on=config.seen_by_environments,
-        modal=config.compute.away_from_rollouts,
-        python=local.python if config.compute.place.shares_files else None,
-        env=local.env,
-    )
-
-
-def problems_plan(config: RunConfig) -> ProblemsPlan:
-    """Return what the run's problems are read from."""
-    return ProblemsPlan(
-        data=config.data,
-        seed=config.seed,
-        num_made=config.num_made_rows,
-        environment=environment_plan(config),
-    )
-
-
-def code_plan(config: RunConfig) -> CodePlan:
-    """Return the user's code that decides the run's numbers."""
-    rollout, judging = config.rollout, config.eval_rewards
-    names = (config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
-    scoring = (*config.rewards.code, *judging.code, *config.environment.code)
-    return CodePlan(
-        scoring=tuple(dict.fromkeys(scoring)),
-        training=tuple(dict.fromkeys(filter(names_code, names))),
-        model_folders=tuple(dict.fromkeys((*config.rewards.folders, *judging.folders))),
-        environment=config.environment,
-        compute=config.compute,
-        accept_changed=config.rewards.accept_changed,
-    )
-
-
-def scoring_plan(config: RunConfig) -> ScoringPlan:
-    """Return what the run's reward workers work with."""
-    return ScoringPlan(
-        rewards=config.rewards,
-        eval_rewards=None if config.evaluation.functions is None else config.eval_rewards,
-        compute=config.compute,
-        gym_rows=comes_from_gym(config.data),
-        template_options=config.training.template_options,
-        updates_per_step=config.training.optimizer_steps_per_batch,
-        code=code_plan(config),
-    )
-
-
-def sampler_plan(config: RunConfig) -> SamplerPlan:
-    """Return what the run's rollout workers work with."""
-    return SamplerPlan(
-        model=config.sampled_model,
-        rollout=config.with_room_for_adapters().rollout,
-        seed=config.seed,
-        template_options=config.training.template_options,
-        environment=config.environment,
-        rewards=config.rewards,
-        eval_rewards=config.eval_rewards,
-        tools=ToolSettings(
-            passed_on=config.seen_by_environments,
-            app=config.compute.modal.app,
-            modal=config.compute.away_from_rollouts,
-            updates_per_step=config.training.optimizer_steps_per_batch,
-        ),
-        check_code=partial(check_files, plan=code_plan(config), working_dir=Path()),
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerPlans:
     """What the workers of each role work with."""
@@ -124,29 +26,145 @@ class WorkerPlans:
     rollout: SamplerPlan
     num_rollout_workers: int
     reward: ScoringPlan
+    samples_held_out: bool
+    """Whether held-out problems are sampled, as is not so where rows are judged by their loss."""
 
 
-def worker_plans(config: RunConfig) -> WorkerPlans:
-    """Return what the run's workers work with."""
-    return WorkerPlans(
-        actor=actor_plan(config),
-        rollout=sampler_plan(config),
-        num_rollout_workers=config.num_rollout_workers,
-        reward=scoring_plan(config),
-    )
+class Plan:
+    """What the parts of a run work with, made from its configuration once. Each part is given what
+    it uses, and nothing else."""
 
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
 
-def place_plan(config: RunConfig) -> PlacePlan:
-    """Return what the run's place works with."""
-    return PlacePlan(
-        compute=config.compute,
-        rollout=config.rollout,
-        num_rollout_workers=config.num_rollout_workers,
-        ranks=config.training.ranks,
-        actor_containers=config.actor_containers,
-        is_quantized=bool(config.model.quantization),
-        environment=config.environment,
-        algorithm=config.algorithm.type,
-        scoring=code_plan(config).scoring,
-        objects=config.users_objects,
-    )
+    @cached_property
+    def trainer(self) -> TrainerPlan:
+        """What the run's algorithm trains with."""
+        config = self._config
+        return TrainerPlan(
+            seed=config.seed,
+            algorithm=config.algorithm,
+            model=config.model,
+            training=config.training,
+            rollout=config.rollout,
+            reward_weights=reward_weights(config.rewards),
+            here=config.compute.place.here,
+            evaluation=config.evaluation if config.evaluates else None,
+        )
+
+    @cached_property
+    def actor(self) -> ActorPlan:
+        """What the run's actor works with."""
+        config = self._config
+        return ActorPlan(
+            trainer=self.trainer,
+            environment=config.environment,
+            checkpoints=config.checkpoints,
+            cache_dir=model_cache(Path(config.runs_dir)),
+            threads=config.compute.local.actor.threads,
+        )
+
+    @cached_property
+    def environment(self) -> EnvironmentPlan:
+        """What processes with the run's environments are given."""
+        config, local = self._config, self._config.compute.local.rollout
+        return EnvironmentPlan(
+            environment=config.environment,
+            rewards=config.rewards,
+            seed=config.seed,
+            app=config.compute.modal.app,
+            passed_on=config.seen_by_environments,
+            modal=config.compute.away_from_rollouts,
+            python=local.python if config.compute.place.shares_files else None,
+            env=local.env,
+        )
+
+    @cached_property
+    def problems(self) -> ProblemsPlan:
+        """What the run's problems are read from."""
+        config = self._config
+        return ProblemsPlan(
+            data=config.data,
+            seed=config.seed,
+            num_made=config.num_made_rows,
+            environment=self.environment,
+        )
+
+    @cached_property
+    def code(self) -> CodePlan:
+        """The user's code that decides the run's numbers."""
+        config = self._config
+        rollout, judging = config.rollout, config.eval_rewards
+        names = (config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
+        scoring = (*config.rewards.code, *judging.code, *config.environment.code)
+        return CodePlan(
+            scoring=tuple(dict.fromkeys(scoring)),
+            training=tuple(dict.fromkeys(filter(names_code, names))),
+            model_folders=tuple(dict.fromkeys((*config.rewards.folders, *judging.folders))),
+            environment=config.environment,
+            compute=config.compute,
+            accept_changed=config.rewards.accept_changed,
+        )
+
+    @cached_property
+    def scoring(self) -> ScoringPlan:
+        """What the run's reward workers work with."""
+        config = self._config
+        return ScoringPlan(
+            rewards=config.rewards,
+            eval_rewards=None if config.evaluation.functions is None else config.eval_rewards,
+            compute=config.compute,
+            gym_rows=comes_from_gym(config.data),
+            template_options=config.training.template_options,
+            updates_per_step=config.training.optimizer_steps_per_batch,
+            code=self.code,
+        )
+
+    @cached_property
+    def sampler(self) -> SamplerPlan:
+        """What the run's rollout workers work with."""
+        config = self._config
+        return SamplerPlan(
+            model=config.sampled_model,
+            rollout=config.with_room_for_adapters().rollout,
+            seed=config.seed,
+            template_options=config.training.template_options,
+            environment=config.environment,
+            rewards=config.rewards,
+            eval_rewards=config.eval_rewards,
+            tools=ToolSettings(
+                passed_on=config.seen_by_environments,
+                app=config.compute.modal.app,
+                modal=config.compute.away_from_rollouts,
+                updates_per_step=config.training.optimizer_steps_per_batch,
+            ),
+            check_code=partial(check_files, plan=self.code, working_dir=Path()),
+        )
+
+    @cached_property
+    def workers(self) -> WorkerPlans:
+        """What the run's workers work with."""
+        return WorkerPlans(
+            actor=self.actor,
+            rollout=self.sampler,
+            num_rollout_workers=self._config.num_rollout_workers,
+            reward=self.scoring,
+            samples_held_out=self._config.samples_held_out,
+        )
+
+    @cached_property
+    def place(self) -> PlacePlan:
+        """What the run's place works with."""
+        config = self._config
+        return PlacePlan(
+            compute=config.compute,
+            rollout=config.rollout,
+            num_rollout_workers=config.num_rollout_workers,
+            ranks=config.training.ranks,
+            actor_containers=config.actor_containers,
+            is_quantized=bool(config.model.quantization),
+            environment=config.environment,
+            algorithm=config.algorithm.type,
+            scoring=self.code.scoring,
+            objects=config.users_objects,
+        )

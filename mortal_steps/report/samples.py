@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from mortal_steps.errors import DataError
-from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -78,7 +77,7 @@ def _chosen(
     given, step = entry.request.batch, entry.request.step
     if not given.shards:
         return []
-    batch = given.read(run.store, step, trainer_plan(run.config))
+    batch = given.read(run.store, step, run.plan.trainer)
     everything = [(group, rollout) for group in batch.groups for rollout in group.rollouts]
     rewards = [rollout.reward for _, rollout in everything]
     failures = _failures(run, given.shards)

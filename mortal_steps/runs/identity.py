@@ -17,7 +17,7 @@ from mortal_steps.data.problem_files import check_problem_file, dataset_fingerpr
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.plan.loader import dump_toml
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps
 from mortal_steps.rewards.sources import begin_sources
@@ -67,7 +67,7 @@ def write_identity(
     """
     store.remove_leftovers("")
     store.remove_leftovers("data")
-    begin_sources(store, code_plan(config), Path.cwd(), step=parent.step if parent else 0)
+    begin_sources(store, Plan(config).code, Path.cwd(), step=parent.step if parent else 0)
     settings = dump_toml(config).encode()
     # Environment variables of workers are where keys and tokens are.
     private = any(role.env for _, role in config.compute.local)

@@ -1,18 +1,19 @@
 """A run on disk: read by whoever looks at it, changed by the one process that drives it."""
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.extensions import nearest
 from mortal_steps.plan.loader import load_stored_config, read_toml
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
@@ -65,6 +66,11 @@ class Run:
             self._config = load_stored_config(self.store.path(CONFIG_FILE))
         return self._config
 
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """What the parts of the run work with; raises as `config` does."""
+        return Plan(self.config)
+
     def settings(self) -> Mapping[str, Any]:
         """Read config.toml as plain values, all of which it holds: to look at a run imports no code
         that its configuration names. Raises `CorruptFileError` if it was altered."""
@@ -103,7 +109,7 @@ class Run:
         """`update` to a new step; the event loop does not wait for the disk. `logs` says how long
         they were at its end, if they have grown since."""
         self._take({"step": step} if logs is None else {"step": step, "logs": logs})
-        await in_thread(partial(self._commit, new_step=True))
+        await in_thread(functools.partial(self._commit, new_step=True))
 
     def _take(self, changes: dict[str, Any]) -> None:
         self._check_lease()

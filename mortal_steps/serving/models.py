@@ -22,7 +22,6 @@ from typing import Literal
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
-from mortal_steps.plan.parts import actor_plan
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.starting_model.base_model import first_model, model_cache
@@ -244,7 +243,7 @@ def _made_folder(run: Run) -> Path | None:
     model = run.config.model
     if model.new is None and model.warm_start is None:
         return None
-    name = Path(first_model(run.store, actor_plan(run.config), run.info.dataset_fingerprint)).name
+    name = Path(first_model(run.store, run.plan.actor, run.info.dataset_fingerprint)).name
     folder = model_cache(run.store.root.parent) / name
     if not folder.is_dir():
         raise ModelError(

@@ -7,7 +7,7 @@ from mortal_steps.orchestration.checking.checks import check_adapter, check_engi
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 
 
 def checked(values):
@@ -29,24 +29,24 @@ def test_vllm_has_a_lowest_temperature_for_what_is_trained():
     values = {"rollout": {"engine": "vllm", "temperature": 0.005}, "evaluation": {}}
     said = r"rollout\.temperature = 0\.005: vllm samples at no lower one than 0\.01"
     with pytest.raises(ConfigError, match=said):
-        check_sampled_alike(trainer_plan(parse_config(values)))
+        check_sampled_alike(Plan(parse_config(values)).trainer)
     values["rollout"]["engine"] = "transformers"
-    check_sampled_alike(trainer_plan(parse_config(values)))
+    check_sampled_alike(Plan(parse_config(values)).trainer)
     evaluated = {"rollout": {"engine": "vllm"}, "evaluation": {"temperature": 0.005}}
-    check_sampled_alike(trainer_plan(parse_config(evaluated)))
+    check_sampled_alike(Plan(parse_config(evaluated)).trainer)
 
 
 @pytest.mark.parametrize("option", ["top_p", "top_k", "min_p"])
 def test_tokens_that_vllm_drafts_take_no_filters(option):
     options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}
     rollout = {"engine": "vllm", "engine_options": options, "temperature": 0.7}
-    check_sampled_alike(trainer_plan(parse_config({"rollout": rollout})))
+    check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
     rollout[option] = 1 if option == "top_k" else 0.5
     said = rf"rollout\.{option} = \S+ beside rollout\.engine_options\.speculative_config"
     with pytest.raises(ConfigError, match=said):
-        check_sampled_alike(trainer_plan(parse_config({"rollout": rollout})))
+        check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
     rollout["engine_options"] = {}
-    check_sampled_alike(trainer_plan(parse_config({"rollout": rollout})))
+    check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
 
 
 def test_processors_of_ones_own_are_refused_where_logprobs_are_compared():
@@ -55,12 +55,12 @@ def test_processors_of_ones_own_are_refused_where_logprobs_are_compared():
     for training in ({}, {"importance_sampling_correction": True}):
         values["training"] = training
         with pytest.raises(ConfigError, match=r"engine_options\.logits_processors: the trainer"):
-            check_sampled_alike(trainer_plan(parse_config(values)))
+            check_sampled_alike(Plan(parse_config(values)).trainer)
     values["training"] = {"importance_sampling_correction": False}
-    check_sampled_alike(trainer_plan(parse_config(values)))
+    check_sampled_alike(Plan(parse_config(values)).trainer)
     values["training"]["trl"] = {"off_policy_mask_threshold": 0.1}
     with pytest.raises(ConfigError, match=r"without training\.trl\.off_policy"):
-        check_sampled_alike(trainer_plan(parse_config(values)))
+        check_sampled_alike(Plan(parse_config(values)).trainer)
 
 
 def test_engines_that_keep_their_memory_cannot_sleep():

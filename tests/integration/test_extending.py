@@ -8,7 +8,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources import batches
 from mortal_steps.orchestration.session import Session
 from mortal_steps.plan.loader import load_config, parse_config
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.run import find_run
@@ -120,7 +120,7 @@ def test_a_source_and_an_algorithm_have_to_fit(project):
     values["rollout"]["source"] = "plain_rows:PlainRows"
     config = parse_config(values)
     actor = Actor(
-        run_dir=str(project), plan=actor_plan(config), fingerprint="", model_path="", num_steps=1
+        run_dir=str(project), plan=Plan(config).actor, fingerprint="", model_path="", num_steps=1
     )
     with pytest.raises(ConfigError, match=r"algorithm\.type = 'grpo' trains on .*supplies Rows"):
         actor.check(train=[], held_out=[], supplied="Rows", sampled=0)

@@ -11,7 +11,7 @@ import pytest
 
 from mortal_steps.errors import ConfigError, EngineError, RewardError
 from mortal_steps.plan.loader import dump_toml, load_config, parse_config
-from mortal_steps.plan.parts import scoring_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.rewards.sources import find_history
@@ -52,7 +52,7 @@ def configured(folder, heading, run_id, **changes):
 def batch_of(run, step):
     """What a step of a run trained on."""
     batch = find_entry(run.store, step).request.batch
-    return batch.read(run.store, step, trainer_plan(run.config))
+    return batch.read(run.store, step, run.plan.trainer)
 
 
 def test_a_reward_kind_of_a_users_own_scores_a_run(project):
@@ -81,7 +81,7 @@ def test_a_reward_kind_of_a_users_own_scores_a_run(project):
 def test_what_is_wrong_with_a_kind_is_named(project, changed, message):
     (term, _) = tomllib.loads(settings(PAGE, "A reward kind"))["rewards"]["terms"]
     config = parse_config({"rewards": {"terms": [{**term, **changed}]}})
-    worker = RewardWorker(run_dir=str(project), plan=scoring_plan(config), num_steps=1)
+    worker = RewardWorker(run_dir=str(project), plan=Plan(config).scoring, num_steps=1)
     with pytest.raises(RewardError, match=message):
         worker.dry_run(problems=[])
 

@@ -121,10 +121,10 @@ def test_loading_problems_needs_no_torch(tmp_path):
 def test_the_rollout_worker_is_light_until_it_starts():
     heavy = ("torch", "transformers", "vllm", "safetensors")
     probe = (
-        "import sys; from mortal_steps.plan.parts import sampler_plan;"
+        "import sys; from mortal_steps.plan.parts import Plan;"
         "from mortal_steps.plan.run_config import RunConfig;"
         "from mortal_steps.rollout.worker import RolloutWorker;"
-        "plan = sampler_plan(RunConfig());"
+        "plan = Plan(RunConfig()).sampler;"
         "RolloutWorker(run_dir='nowhere', model_path='nothing', plan=plan);"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
@@ -140,10 +140,10 @@ def test_the_actor_is_spared_trackers_that_are_installed(tmp_path, tracker):
     (tmp_path / f"{tracker}.py").write_text("run = None")
     probe = (
         "import importlib.util; from mortal_steps.plan.run_config import RunConfig;"
-        "from mortal_steps.plan.parts import actor_plan;"
+        "from mortal_steps.plan.parts import Plan;"
         "from mortal_steps.policy.actor import Actor;"
         f"print(importlib.util.find_spec({tracker!r}) is None);"
-        "plan = actor_plan(RunConfig());"
+        "plan = Plan(RunConfig()).actor;"
         "Actor(run_dir='.', plan=plan, fingerprint='f', model_path='', num_steps=1);"
         f"print(importlib.util.find_spec({tracker!r}) is None)"
     )

@@ -15,7 +15,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.rewards.processes import is_alive
 from tests.support.rollout.cases import SPREAD_ENV
@@ -44,7 +44,7 @@ async def test_a_worker_that_loses_a_process_of_vllm_is_replaced_as_one_that_is_
         kwargs={
             "run_dir": str(store.root),
             "model_path": str(folders["model_a"]),
-            "plan": sampler_plan(RunConfig(rollout=rollout)),
+            "plan": Plan(RunConfig(rollout=rollout)).sampler,
         },
         prepare="start",
         python=vllm_python,

@@ -13,7 +13,7 @@ from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.plan.loader import load_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.system.scratch import Scratch
 from tests.support import bare
@@ -91,7 +91,7 @@ def unchecked(config, known=None, say=None, **others):
     if not config.algorithm.judges_by_loss:
         return preflight.Problems(train, held_out)
     scratch = Scratch()
-    came = config.algorithm.prepare(trainer_plan(config), train, held_out, folder=scratch.path)
+    came = config.algorithm.prepare(Plan(config).trainer, train, held_out, folder=scratch.path)
     return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=came.num_rows))
 
 

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mortal_steps.config import NewModelConfig
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
@@ -59,7 +59,7 @@ def measure(
     )
     stepper = TrlStepper(
         GRPO(),
-        trainer_plan(config),
+        Plan(config).trainer,
         model_path=str(folder),
         num_steps=3,
         output_dir=output_dir,

@@ -9,7 +9,7 @@ import pytest
 from mortal_steps.errors import ConfigError, EngineError
 from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.rollout.episodes.table import EPISODES
 from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
@@ -92,5 +92,5 @@ def test_a_source_of_ones_own_belongs_to_the_fingerprint():
     fed = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "a"}}})
     other = parse_config({"rollout": {"source": "replay:Replay", "source_options": {"run": "b"}}})
     assert len({one.fingerprint() for one in (parse_config({}), fed, other)}) == 3
-    assert trainer_plan(fed).corrects_importance
-    assert not trainer_plan(parse_config({})).corrects_importance
+    assert Plan(fed).trainer.corrects_importance
+    assert not Plan(parse_config({})).trainer.corrects_importance

@@ -52,7 +52,7 @@ from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import environment_plan, place_plan, problems_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
@@ -123,14 +123,15 @@ def check(
     check_trl_options(config.algorithm.type, config.model, config.training)
     if config.algorithm.judges_by_loss:
         check_source(config.compute, config.data, config.rewards, config.algorithm.type)
-    place, workers = place_of(place_plan(config)), passing_workers(config)
+    plan = Plan(config)
+    place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
-    begin_workers_imports(config)
+    begin_workers_imports(plan)
     parallel.begin()
     say("reading the dataset")
-    train, held_out, _ = problems or _read(problems_plan(config), Path(config.runs_dir), say, tell)
+    train, held_out, _ = problems or _read(plan.problems, Path(config.runs_dir), say, tell)
     if config.evaluation.eval_steps and not held_out:
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
@@ -148,7 +149,7 @@ def check(
     check_rows(config.environment, held_out)
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
-        check_sampled_alike(trainer_plan(config))
+        check_sampled_alike(plan.trainer)
         check_adapter(config.rollout, config.training, config.only_merged)
         check_room_for_weights(
             config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
@@ -167,7 +168,7 @@ def check(
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
         say(f"beginning episodes of {len(tried)} rows")
-        tools = check_resets(environment_plan(config), tried)
+        tools = check_resets(plan.environment, tried)
     if config.algorithm.judges_by_loss:
         say("checking the training options and preparing the rows with TRL")
     else:
@@ -192,13 +193,14 @@ def check(
     return found
 
 
-def begin_workers_imports(config: RunConfig, rounding: Mapping[str, str] | None = None) -> None:
+def begin_workers_imports(plan: Plan, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
-    place_of(place_plan(config)).check_interpreters(
-        needed_roles(config.rollout, evaluates=config.samples_held_out)
+    workers = plan.workers
+    place_of(plan.place).check_interpreters(
+        needed_roles(workers.rollout.rollout, evaluates=workers.samples_held_out)
     )
-    begin_imports(dataclasses.replace(passing_workers(config)["actor"], rounding=rounding))
+    begin_imports(dataclasses.replace(passing_workers(workers)["actor"], rounding=rounding))
 
 
 def _read(

@@ -21,7 +21,7 @@ from mortal_steps.orchestration.checking.own_rewards import (
 )
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import find_key, write_key
-from mortal_steps.plan.parts import environment_plan, place_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
@@ -54,33 +54,33 @@ MOST_THREADS = 4
 def resolve_defaults(config: RunConfig) -> RunConfig:
     """Return the configuration that a run begins with, all such defaults resolved. Raises what
     `hub.find_commit` and `Describer.describe` raise."""
-    rewards = with_described_rewards(environment_plan(config))
+    rewards = with_described_rewards(Plan(config).environment)
     config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
     samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
-    place = place_of(place_plan(config))
+    place = place_of(Plan(config).place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
         config.with_reward_commits(find_reward_commit),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
-        dtype=_find_sampling_type(trainer_plan(config), found),
+        dtype=_find_sampling_type(Plan(config).trainer, found),
         context=find_context(model),
         weight_sync=_find_weight_sync(config.rollout, found),
         num_rollout_workers=len(found.engines),
         on_gpu=bool(found.trainers),
     )
     if samples:
-        plan, sampled = trainer_plan(resolved_config), resolved_config.max_tokens
+        plan, sampled = Plan(resolved_config).trainer, resolved_config.max_tokens
         _warn(config.rollout, config.compute, plan, sampled, on_gpus=bool(found.gpus))
     return resolved_config
 
 
 def placed(config: RunConfig) -> RunConfig:
     """Return the configuration with what follows from the GPUs that are there now."""
-    found = place_of(place_plan(config)).placed()
+    found = place_of(Plan(config).place).placed()
     return config.model_copy(update={"rollout": found.rollout, "compute": found.compute})
 
 

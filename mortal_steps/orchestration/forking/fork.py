@@ -24,7 +24,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import find_reward_com
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.plan.loader import override_config, parse_config
-from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
@@ -143,7 +143,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     }
     config = parse_config(chosen.model_dump() | place, origin="mortal fork")
     if config.environment != before.environment:
-        rewards = with_other_environments(environment_plan(config), before.rewards)
+        rewards = with_other_environments(Plan(config).environment, before.rewards)
         config = config.model_copy(update={"rewards": rewards})
     return config.with_reward_commits(find_reward_commit).with_own_seed()
 

@@ -17,18 +17,16 @@ from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import override_config
-from mortal_steps.plan.parts import place_plan, trainer_plan, worker_plans
+from mortal_steps.plan.parts import Plan, WorkerPlans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import SamplingParams
 
 
-def passing_workers(config: RunConfig, num_steps: int = 1) -> Mapping[Role, WorkerSpec]:
+def passing_workers(plans: WorkerPlans, num_steps: int = 1) -> Mapping[Role, WorkerSpec]:
     """Return workers without a run directory or a model, which are only good for checks; with
     `in_folder`, for a trial."""
     nowhere = Path(os.devnull)
-    return worker_specs(
-        worker_plans(config), run_dir=nowhere, fingerprint="", model_path="", num_steps=num_steps
-    )
+    return worker_specs(plans, run_dir=nowhere, fingerprint="", model_path="", num_steps=num_steps)
 
 
 def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpec:
@@ -39,9 +37,9 @@ def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpe
 def forecast_plan(config: RunConfig) -> ForecastPlan:
     """Return what a forecast is made from."""
     return ForecastPlan(
-        trainer=trainer_plan(config),
+        trainer=Plan(config).trainer,
         compute=config.compute,
-        place=place_of(place_plan(config)),
+        place=place_of(Plan(config).place),
         sampled_model=config.sampled_model,
         max_tokens=config.max_tokens,
         num_shards=config.num_shards,
@@ -117,5 +115,5 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
         num_shards=config.num_shards,
         threads=config.compute.local.rollout.threads,
         template_options=config.training.template_options,
-        workers=passing_workers(placed(finished), num_steps),
+        workers=passing_workers(Plan(placed(finished)).workers, num_steps),
     )

@@ -26,7 +26,6 @@ from mortal_steps.places.modal.files.volume_runs import download_run
 from mortal_steps.places.modal.messages import Settings
 from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.places.plan import PlacePlan
-from mortal_steps.plan.parts import code_plan, place_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import folders_of_models
@@ -45,7 +44,7 @@ PASSED_ON = (
 
 def settings_of(run: Run) -> Settings:
     """Return what the run's workers are constructed with; raise what `code_of` does."""
-    files = code_of(place_plan(run.config))
+    files = code_of(run.plan.place)
     # None where the model is of the hub, or made by the run.
     model = {name: file.sha256 for name, file in run.info.model_files.items()}
     folders = {run.config.model.name_or_path: remote_folder(model)} if model else {}
@@ -82,7 +81,7 @@ def code_of(plan: PlacePlan, *, all_in_containers: bool = False) -> dict[str, Pa
 
 def reward_models(run: Run) -> dict[str, str]:
     """Return where on the Volume each local folder of a reward model belongs."""
-    folders = folders_of_models(run.store, code_plan(run.config), run.working_dir())
+    folders = folders_of_models(run.store, run.plan.code, run.working_dir())
     return {name: remote_folder(files) for name, files in folders.items()}
 
 
@@ -120,7 +119,7 @@ async def share(volume: RunsVolume, run: Run, mirror: Mirror, *, detached: bool 
     folders = {**settings_of(run).folders, **(reward_models(run) if detached else {})}
     for folder, where in folders.items():
         await share_folder(volume, Path(folder), where)
-    files = code_of(place_plan(run.config), all_in_containers=detached)
+    files = code_of(run.plan.place, all_in_containers=detached)
     await share_project(volume, run.info.run_id, files)
     await mirror.begin()
 

@@ -6,6 +6,7 @@ import pytest
 
 from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.orchestration.trials.trial import try_rewards
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.scoring.completions_file import read_completions
 
@@ -104,7 +105,7 @@ def test_the_functions_of_an_evaluation_can_be_tried(project):
         rewards={"functions": ["my_rewards.py:correct"]},
         evaluation={"functions": ["my_rewards.py:if_long"]},
     ).for_evaluation()
-    worker = passing_workers(config)["reward"]
+    worker = passing_workers(Plan(config).workers)["reward"]
     given = read_completions(write(project / "some.jsonl", ROWS[3:]), "prompt")
     trial = try_rewards(worker, given, config.problems_per_shard)
     assert [each.name for each in trial.functions] == ["if_long"]
@@ -114,7 +115,7 @@ def test_the_functions_of_an_evaluation_can_be_tried(project):
 def test_columns_that_settings_name_come_first(project):
     rows = [{"prompt": "a", "completion": "ba", "other": 1, "right": "ba"}]
     config = RunConfig(rewards={"terms": [{"type": "exact", "column": "right"}]})
-    worker = passing_workers(config)["reward"]
+    worker = passing_workers(Plan(config).workers)["reward"]
     given = read_completions(write(project / "some.jsonl", rows), "prompt")
     trial = try_rewards(worker, given, config.problems_per_shard)
     assert list(trial.completions[0].columns) == ["right", "other"]

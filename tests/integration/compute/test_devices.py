@@ -6,14 +6,14 @@ import torch
 from mortal.maintenance import doctor
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 
 NOT_THERE = str(torch.cuda.device_count())
 
 
 def check(**local):
-    place_of(place_plan(RunConfig(compute={"local": local}))).check(samples=True)
+    place_of(Plan(RunConfig(compute={"local": local})).place).check(samples=True)
 
 
 @pytest.mark.parametrize("role", ["actor", "rollout"])

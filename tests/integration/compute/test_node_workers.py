@@ -13,7 +13,7 @@ from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import DataError, WorkerLostError
 from mortal_steps.places.modal.inside.host import Workers
 from mortal_steps.places.modal.inside.specs import in_containers
-from mortal_steps.plan.parts import worker_plans
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import VLLM_PYTHON
 
@@ -64,7 +64,7 @@ def specs_on(monkeypatch, engine, options=None, **modal):
         compute={"backend": "modal", "mode": "single_node", "modal": modal, "local": local},
     )
     specs = worker_specs(
-        worker_plans(config), run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
+        Plan(config).workers, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
     )
     return specs, in_containers(specs, config.compute)
 

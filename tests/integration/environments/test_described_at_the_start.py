@@ -12,7 +12,7 @@ from mortal_steps.orchestration.checking import own_rewards
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved_like
 from mortal_steps.orchestration.open_run import changes
-from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.scores import reward_weights
 from tests.support.environments.describing import describe_once
@@ -111,7 +111,7 @@ def test_a_reward_that_no_environment_gives_is_refused():
 def forked_from(begun, environment):
     """The rewards of a fork with another environment."""
     config = begun.model_copy(update={"environment": environment})
-    return with_other_environments(environment_plan(config), begun.rewards)
+    return with_other_environments(Plan(config).environment, begun.rewards)
 
 
 def test_a_fork_with_another_environment_has_its_reward_and_not_the_one_before():

@@ -7,7 +7,7 @@ from mortal_steps.environments.trials.trial import EnvironmentTrial
 from mortal_steps.environments.trials.tried import GivenCall
 from mortal_steps.errors import EnvironmentFailedError
 from mortal_steps.orchestration.trials.environment_trial import check_resets
-from mortal_steps.plan.parts import environment_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 from tests.support.environments import unsteady
@@ -109,7 +109,7 @@ def test_calls_may_be_given():
 def test_a_run_is_refused_whose_first_rows_cannot_be_reset():
     kinds = (unsteady.Steady, unsteady.Failing)
     factory = {kind.__name__: f"{CODE}:{kind.__name__}" for kind in kinds}
-    plan = environment_plan(RunConfig(environment=EnvironmentConfig(factory=factory)))
+    plan = Plan(RunConfig(environment=EnvironmentConfig(factory=factory))).environment
     check_resets(plan, [problem_of(unsteady.Steady)])
     with pytest.raises(EnvironmentFailedError, match=r"train-Failing: .*no board"):
         check_resets(plan, [problem_of(unsteady.Steady), problem_of(unsteady.Failing)])

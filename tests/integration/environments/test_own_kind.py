@@ -13,7 +13,7 @@ from mortal_steps.environments.trials.trial import EnvironmentTrial
 from mortal_steps.environments.trials.tried import GivenCall
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import dump_toml, load_config, parse_config
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.types import Problem
 from tests.support.docs_examples import settings, write_modules
 from tests.support.paths import ENVIRONMENTS_PYTHON
@@ -42,7 +42,7 @@ def configured(**changes):
 def test_its_settings_decide_and_its_file_is_the_users_code(folder):
     config = configured()
     assert type(config.environment).__name__ == "Guessing"
-    assert code_plan(config).scoring == ("guessing.py:Guessing",)
+    assert Plan(config).code.scoring == ("guessing.py:Guessing",)
     assert config.environment.is_used and config.num_made_rows is not None
     assert configured(retries=3).fingerprint() == config.fingerprint()
     assert configured(largest=4).fingerprint() != config.fingerprint()

@@ -16,7 +16,7 @@ from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.release import Release, this_release
 from mortal_steps.plan.loader import load_config
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
@@ -45,7 +45,7 @@ def no_gpu_starts(plane):
 def test_what_is_not_there_is_named(plane, tmp_path, setting, told):
     config = project(tmp_path, "refused", *ON_MODAL, f"compute.modal.{setting}")
     with pytest.raises(ComputeError, match=told):
-        asyncio.run(check_deployed(place_plan(config)))
+        asyncio.run(check_deployed(Plan(config).place))
 
 
 def test_a_machine_without_a_token_is_told_so(plane, tmp_path):
@@ -69,7 +69,7 @@ def test_other_code_than_here_is_refused(plane, tmp_path, monkeypatch):
     other = Release(mortal="9", sources="0" * 64, modal="1", python="3.11")
     monkeypatch.setattr("mortal_steps.places.modal.deployed.this_release", lambda: other)
     with refused(ComputeError, "deployed app", "this machine"):
-        asyncio.run(check_deployed(place_plan(project(tmp_path, "refused", *ON_MODAL))))
+        asyncio.run(check_deployed(Plan(project(tmp_path, "refused", *ON_MODAL)).place))
     assert this_release().runs_with(this_release())
 
 
@@ -77,16 +77,16 @@ def test_objects_of_another_python_are_refused_before_the_run_begins(plane, tmp_
     term = "{name='own', type='pickled', object='" + "0" * 64 + "', file='own.pickle'}"
     rewards = ["rewards.functions=[]", f"rewards.terms=[{term}]", "compute.modal.rewards=modal"]
     config = project(tmp_path, "refused", *ON_MODAL, *rewards)
-    asyncio.run(check_pickles(place_plan(config)))
+    asyncio.run(check_pickles(Plan(config).place))
     newer = replace(this_release(), python="3.99")
     monkeypatch.setattr("mortal_steps.places.modal.deployed.this_release", lambda: newer)
     for check in (
-        check_pickles(place_plan(config)),
-        check_deployed(place_plan(config)),
+        check_pickles(Plan(config).place),
+        check_deployed(Plan(config).place),
     ):
         with pytest.raises(ConfigError, match=r"bytecode of Python 3\.99, and .* have Python 3\.1"):
             asyncio.run(check)
-    asyncio.run(check_deployed(place_plan(project(tmp_path / "named", "refused", *ON_MODAL))))
+    asyncio.run(check_deployed(Plan(project(tmp_path / "named", "refused", *ON_MODAL)).place))
 
 
 def test_a_full_volume_stops_the_run(plane, tmp_path):
@@ -128,4 +128,4 @@ def test_a_reward_function_that_no_container_can_have_is_named(plane, tmp_path, 
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     with pytest.raises(ConfigError, match=r"'\.\./rewards.py:lottery' is in .* start the run from"):
-        place_of(place_plan(config)).check_access(print)
+        place_of(Plan(config).place).check_access(print)

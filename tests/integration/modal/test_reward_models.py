@@ -9,7 +9,7 @@ import pytest
 from mortal_steps.errors import RewardError
 from mortal_steps.orchestration.open_run import open_run, resume_config
 from mortal_steps.places.modal.detached import fetch_reward_models, hand_over
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.rewards.kinds.model import ModelTerm
 from mortal_steps.rewards.reward_model import RewardModel
 from tests.support import bare_flow
@@ -66,6 +66,6 @@ def test_they_reach_a_container_that_drives_the_run(plane, tmp_path):
             open_run(config)
     there.mkdir()
     with contextlib.chdir(there):
-        asyncio.run(fetch_reward_models(code_plan(config), there / "runs" / "handed-over"))
+        asyncio.run(fetch_reward_models(Plan(config).code, there / "runs" / "handed-over"))
         folders[0] = there / "models/near"
         assert [(folder / "model.safetensors").read_bytes() for folder in folders] == weights

@@ -15,7 +15,7 @@ from mortal_steps.places.modal.files import volume_lease
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.plan.loader import load_config
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -45,7 +45,7 @@ def mine(plane, tmp_path_factory):
 
 
 def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
-    asyncio.run(check_deployed(place_plan(mine)))
+    asyncio.run(check_deployed(Plan(mine).place))
     for setting, has, wanted in (
         ("app=mine", "mine", "mortal-runs"),
         ("volume=mine", "mortal-runs", "mine"),
@@ -53,7 +53,7 @@ def test_a_run_and_its_app_must_be_of_one_volume(plane, mine, tmp_path):
         config = project(tmp_path, "any", *ON_MODAL, f"compute.modal.{setting}")
         told = f"Volume {has}.* on {wanted} .*`mortal deploy CONFIG`"
         with pytest.raises(ComputeError, match=told):
-            asyncio.run(check_deployed(place_plan(config)))
+            asyncio.run(check_deployed(Plan(config).place))
 
 
 def test_a_container_refuses_what_is_asked_for_a_run_on_another_volume(plane, mine):

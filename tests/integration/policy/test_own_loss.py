@@ -7,7 +7,7 @@ import torch
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
@@ -93,7 +93,7 @@ def test_the_loss_of_the_page_begins_as_grpos_and_goes_on_as_its_own(model_path,
 
 def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_path, gmpo):
     config = make_config(algorithm={**gmpo, "clip_range": 0.1}, trl={"warmup_steps": 1})
-    assert algorithm_of(config.algorithm).check(trainer_plan(config)) == ()
+    assert algorithm_of(config.algorithm).check(Plan(config).trainer) == ()
     ends = []
     for limit in (0.4, 1e-4):
         config = make_config(algorithm={**gmpo, "clip_range": limit}, num_iterations=3)
@@ -114,6 +114,6 @@ def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_pat
 def test_a_trainer_or_a_configuration_that_no_run_trains_with_is_refused_by_the_check(name, said):
     config = make_config(algorithm={"type": f"{__name__}:{name}"}, trl={"warmup_steps": 1})
     with pytest.raises(ConfigError) as refused:
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
     for part in (f"algorithm.type = '{__name__}:{name}'", *said):
         assert part in str(refused.value)

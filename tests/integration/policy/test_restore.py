@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mortal_steps.errors import CheckpointMismatchError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.checkpoints import STATE_FILE
 from tests.support.policy.rollouts import make_batch, make_config
@@ -49,7 +49,7 @@ def test_every_optimizer_is_restored_in_its_own_types(model_path, tmp_path, opti
 
     def stepper():
         return GRPO().stepper(
-            trainer_plan(config), model_path=model_path, num_steps=3, output_dir=tmp_path
+            Plan(config).trainer, model_path=model_path, num_steps=3, output_dir=tmp_path
         )
 
     first, second = stepper(), stepper()

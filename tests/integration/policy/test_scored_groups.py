@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 from mortal_steps.atropos.groups import Group, sequences_of
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.parts import actor_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.scored_groups import clipped_loss, padded
 from mortal_steps.policy.batches import RowBatch
@@ -80,7 +80,7 @@ def test_losses_and_weights_are_those_computed_by_hand(model_path, tmp_path, mic
         trl={"lr_scheduler_type": "constant", "adam_epsilon": EPSILON},
     )
     stepper = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config), model_path=model_path, num_steps=STEPS, output_dir=tmp_path
+        Plan(config).trainer, model_path=model_path, num_steps=STEPS, output_dir=tmp_path
     )
     stepper.begin()
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
@@ -120,10 +120,10 @@ def test_a_token_that_the_sampler_held_for_impossible_leaves_the_loss_finite():
 def test_a_penalty_that_the_loss_does_not_have_is_refused():
     config = make_config(algorithm={"type": "atropos"}, beta=0.1)
     with pytest.raises(ConfigError, match=r"training\.beta = 0\.1: .*no KL penalty"):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 def test_groups_of_any_size_are_not_dealt_out_to_ranks():
     config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, ranks=2)
     with pytest.raises(ConfigError, match=r"ranks = 2: .*'atropos' trains in one process"):
-        check_options(actor_plan(config), train=[], held_out=[], supplied="Rows", sampled=8)
+        check_options(Plan(config).actor, train=[], held_out=[], supplied="Rows", sampled=8)

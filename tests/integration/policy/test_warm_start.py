@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mortal_steps.config import DataConfig, ModelConfig, NewModelConfig, WarmStartConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.starting_model.base_model import (
     base_model_path,
@@ -84,7 +84,7 @@ def dialogues(result: str) -> list[Problem]:
 
 def planned(config, cache_dir):
     """The plan of the actor of a run that keeps the models it makes in `cache_dir`."""
-    return dataclasses.replace(actor_plan(config), cache_dir=cache_dir)
+    return dataclasses.replace(Plan(config).actor, cache_dir=cache_dir)
 
 
 def test_of_a_dialogue_what_tools_say_is_not_imitated(tmp_path):
@@ -196,7 +196,7 @@ def run_config(**model) -> RunConfig:
 def test_a_model_as_it_is_needs_nothing(tmp_path: Path) -> None:
     config = run_config(name_or_path="some/model")
     made = make_base_model(planned(config, tmp_path), TEXT)
-    assert made == "some/model" == base_model_path(actor_plan(config), "any")
+    assert made == "some/model" == base_model_path(Plan(config).actor, "any")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,13 +264,13 @@ def test_warm_start_of_a_local_model_and_what_its_key_tells(start: Path, tmp_pat
         name_or_path=str(model), warm_start=warm.model_copy(update={"steps": 3})
     )
     paths = {
-        base_model_path(actor_plan(config), data),
-        base_model_path(actor_plan(config), dataset_fingerprint(TEXT[:-1])),
-        base_model_path(actor_plan(other_seed), data),
-        base_model_path(actor_plan(other_steps), data),
+        base_model_path(Plan(config).actor, data),
+        base_model_path(Plan(config).actor, dataset_fingerprint(TEXT[:-1])),
+        base_model_path(Plan(other_seed).actor, data),
+        base_model_path(Plan(other_steps).actor, data),
     }
     build_model(model, NEW, seed=5)  # another model in the same place
-    paths.add(base_model_path(actor_plan(config), data))
+    paths.add(base_model_path(Plan(config).actor, data))
     assert len(paths) == 5
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mortal_steps.errors import ConfigError, RewardError, TransientError
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import (
     begin_sources,
@@ -52,10 +52,10 @@ import sys
 from pathlib import Path
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.rewards.sources import check_files
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.store import RunStore
 config = parse_config({"environment": {"factory": sys.argv[1]}})
-check_files(RunStore(Path(sys.argv[2])), code_plan(config), Path.cwd())
+check_files(RunStore(Path(sys.argv[2])), Plan(config).code, Path.cwd())
 """
 
 
@@ -96,20 +96,20 @@ def test_another_version_stops_the_run_until_it_is_accepted(
     python: str, config: RunConfig, store: RunStore, tmp_path: Path
 ) -> None:
     install(python, "0.6.9")
-    begin_sources(store, code_plan(config), tmp_path, step=0)
-    check_sources(store, code_plan(config), tmp_path)
+    begin_sources(store, Plan(config).code, tmp_path, step=0)
+    check_sources(store, Plan(config).code, tmp_path)
     install(python, "0.7.0")
     with pytest.raises(RewardError, match=rf"{NAME} was 0\.6\.9, now 0\.7\.0\. Restore"):
-        check_sources(store, code_plan(config), tmp_path)
+        check_sources(store, Plan(config).code, tmp_path)
     accepted = accepted_now(config, tmp_path)
-    note_sources(store, code_plan(accepted), tmp_path, step=5)
+    note_sources(store, Plan(accepted).code, tmp_path, step=5)
     assert [entry.sources.packages for entry in find_history(store)] == [
         {NAME: "0.6.9"},
         {NAME: "0.7.0"},
     ]
     pip(python, "uninstall", "--yes", NAME)
     with pytest.raises(RewardError, match=rf"{NAME} was 0\.7\.0, now not there"):
-        check_sources(store, code_plan(config), tmp_path)
+        check_sources(store, Plan(config).code, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_a_package_in_a_folder_is_known_by_its_files(
     (source / "words.txt").write_text("three")
     installing = ("install", "--no-index", "--no-build-isolation", *how, "./games")
     pip(python, *installing)
-    begin_sources(store, code_plan(config), tmp_path, step=0)
+    begin_sources(store, Plan(config).code, tmp_path, step=0)
     (source / "played.sqlite").write_text("what the environment itself writes")
     (source / "gone.py").symlink_to("nowhere")
-    check_sources(store, code_plan(config), tmp_path)
+    check_sources(store, Plan(config).code, tmp_path)
     (source / "gone.py").unlink()
     (source / edited).write_text("x = 1")
     if not how:
-        check_sources(store, code_plan(config), tmp_path)
+        check_sources(store, Plan(config).code, tmp_path)
         pip(python, *installing, "--force-reinstall")
     told = rf"{NAME} was 0\.6\.9 \(files \w+\), now 0\.6\.9 \(files \w+\)"
     with pytest.raises(RewardError, match=told):
-        check_sources(store, code_plan(config), tmp_path)
+        check_sources(store, Plan(config).code, tmp_path)
 
 
 def test_an_environment_of_an_id_that_lies_in_the_working_folder_is_known_by_its_files(
@@ -146,11 +146,11 @@ def test_an_environment_of_an_id_that_lies_in_the_working_folder_is_known_by_its
     (tmp_path / "pyproject.toml").write_text(ALONE)
     (tmp_path / "my_env.py").write_text("")
     pip(python, "install", "--no-index", "--no-build-isolation", "--editable", ".")
-    begin_sources(store, code_plan(config), tmp_path, step=0)
-    check_sources(store, code_plan(config), tmp_path)
+    begin_sources(store, Plan(config).code, tmp_path, step=0)
+    check_sources(store, Plan(config).code, tmp_path)
     (tmp_path / "my_env.py").write_text("x = 1")
     with pytest.raises(RewardError, match=r"my-env was 0\.1 \(files \w+\), now 0\.1 \(files"):
-        check_sources(store, code_plan(config), tmp_path)
+        check_sources(store, Plan(config).code, tmp_path)
 
 
 def test_a_worker_whose_interpreter_has_other_packages_than_the_driver_goes_on(
@@ -158,7 +158,7 @@ def test_a_worker_whose_interpreter_has_other_packages_than_the_driver_goes_on(
 ) -> None:
     factory = "trl.games:Shop"
     config = parse_config({"environment": {"factory": factory}})
-    begin_sources(store, code_plan(config), tmp_path, step=0)
+    begin_sources(store, Plan(config).code, tmp_path, step=0)
     assert (find_history(store)[0].sources.packages or {}).keys() == {"trl"}
     names = [each.name for each in INSTALLED.iterdir() if not each.name.startswith("trl")]
     python = make_interpreter(tmp_path / "reward", names)
@@ -222,9 +222,9 @@ def test_a_run_that_began_without_noting_them_notes_them_when_it_goes_on(
     python: str, config: RunConfig, store: RunStore, tmp_path: Path
 ) -> None:
     install(python, "0.6.9")
-    begin_sources(store, code_plan(RunConfig()), tmp_path, step=0)
+    begin_sources(store, Plan(RunConfig()).code, tmp_path, step=0)
     for step in (3, 4):
-        note_sources(store, code_plan(config), tmp_path, step)
+        note_sources(store, Plan(config).code, tmp_path, step)
     assert [(each.step, each.sources.packages) for each in find_history(store)] == [
         (0, None),
         (3, {NAME: "0.6.9"}),
@@ -234,7 +234,7 @@ def test_a_run_that_began_without_noting_them_notes_them_when_it_goes_on(
 def test_what_is_no_interpreter_is_named(store: RunStore, tmp_path: Path) -> None:
     config = parse_config({"environment": {"type": "gem", "id": "x", "python": "/nowhere/python"}})
     with pytest.raises(ConfigError, match=r"/nowhere/python does not say what is installed"):
-        begin_sources(store, code_plan(config), tmp_path, step=0)
+        begin_sources(store, Plan(config).code, tmp_path, step=0)
     other = script(tmp_path / "other", "echo hello")
     with pytest.raises(ConfigError, match=r"other does not say what is installed"):
         packages_of([MODULE], other, tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mortal_steps.errors import ConfigError, RewardError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
@@ -45,7 +45,7 @@ def make_worker(stub: JudgeStub) -> Iterator[Callable[..., RewardWorker]]:
 
     def make(term: dict[str, Any] | None = None, **rewards: Any) -> RewardWorker:
         settings = config(stub.url, term or {}, **rewards)
-        made.append(RewardWorker(run_dir=RUN, plan=scoring_plan(settings), num_steps=10))
+        made.append(RewardWorker(run_dir=RUN, plan=Plan(settings).scoring, num_steps=10))
         return made[-1]
 
     yield make

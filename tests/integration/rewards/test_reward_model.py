@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from mortal_steps.errors import ModelError, MortalError, RewardError, WorkerLostError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.base import TrainerState
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
@@ -152,7 +152,7 @@ def worker(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         rewards={"functions": ["short.py:short", str(folder)], "retries": 0},
         training={"trl": {"chat_template_kwargs": {"ending": "?"}}},
     )
-    made = RewardWorker(run_dir="run", plan=scoring_plan(config), num_steps=10)
+    made = RewardWorker(run_dir="run", plan=Plan(config).scoring, num_steps=10)
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
@@ -67,7 +67,7 @@ def test_rewards_of_every_form_score_beside_each_other(
     texts = (RIGHT, HALF, FAILS, NOTHING)
     shard = make_shard(texts, prompt=CHAT, columns={"testcases": cases})
     store = RunStore(tmp_path / "run")
-    worker = RewardWorker(run_dir="run", plan=scoring_plan(config), num_steps=10)
+    worker = RewardWorker(run_dir="run", plan=Plan(config).scoring, num_steps=10)
     ref = worker.reward(request=make_request(store, shard))
     worker.close()
     ((*rows,),) = store.read_record(ref.file, RewardedShard).rewards

@@ -14,7 +14,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.store import RunStore
 from mortal_steps.types import RewardedShard, RewardRef, RewardRequest
@@ -51,7 +51,7 @@ def config(processes: int) -> RunConfig:
 
 
 def compute(tmp_path: Path, num_workers: int, processes: int) -> LocalCompute:
-    kwargs = {"run_dir": "run", "plan": scoring_plan(config(processes)), "num_steps": 1}
+    kwargs = {"run_dir": "run", "plan": Plan(config(processes)).scoring, "num_steps": 1}
     spec = WorkerSpec(
         factory="mortal_steps.rewards.worker:RewardWorker",
         kwargs=kwargs,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import RewardError
-from mortal_steps.plan.parts import code_plan, scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.sources import (
     SOURCES_FILE,
@@ -80,28 +80,28 @@ def test_what_a_function_imports_of_the_project_is_part_of_it(project: Path) -> 
 def test_an_edited_function_stops_the_run_until_it_is_accepted(
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
-    begin_sources(store, code_plan(config), project, step=0)
-    note_sources(store, code_plan(config), project, step=3)
+    begin_sources(store, Plan(config).code, project, step=0)
+    note_sources(store, Plan(config).code, project, step=3)
     assert len(find_history(store)) == 1
     (project / "judges/helper.py").write_text("ONE = 2.0")
     (project / "shared/lengths.py").write_text("of = len")
     with pytest.raises(RewardError) as caught:
-        check_sources(store, code_plan(config), project)
+        check_sources(store, Plan(config).code, project)
     said = str(caught.value)
     assert "by_name.py is not used any more; judges/helper.py was altered; shared/leng" in said
     assert "`mortal resume r --accept-changed-rewards`" in said
     with refused(RewardError, "judges/helper.py", "altered"):
-        note_sources(store, code_plan(config), project, step=5)
+        note_sources(store, Plan(config).code, project, step=5)
     accepted = accepted_now(config, project)
     assert f"rewards.accept_changed = {accepted.rewards.accept_changed!r}" in said
     assert accepted.fingerprint() == config.fingerprint()
-    check_sources(store, code_plan(accepted), project)
-    note_sources(store, code_plan(accepted), project, step=5)
+    check_sources(store, Plan(accepted).code, project)
+    note_sources(store, Plan(accepted).code, project, step=5)
     assert [entry.step for entry in find_history(store)] == [0, 5]
-    check_sources(store, code_plan(config), project)
+    check_sources(store, Plan(config).code, project)
     (project / "judges/rewards.py").unlink()
     with refused(RewardError, "judges/rewards.py", "missing"):
-        check_sources(store, code_plan(accepted), project)
+        check_sources(store, Plan(accepted).code, project)
 
 
 def test_an_edited_environment_stops_the_run_as_an_edited_function_does(
@@ -113,16 +113,16 @@ def test_an_edited_environment_stops_the_run_as_an_edited_function_does(
         rewards={"functions": FUNCTION},
         environment={"factory": {"shop": "shop.py:Shop"}, "tools": ["mine.rewards:correct"]},
     )
-    begin_sources(store, code_plan(config), project, step=0)
-    check_files(store, code_plan(config), project)
+    begin_sources(store, Plan(config).code, project, step=0)
+    check_files(store, Plan(config).code, project)
     noted = find_history(store)[0].sources.files.keys()
     assert {"shop.py", "helper.py", "mine/near.py", "judges/rewards.py"} <= noted
     (project / "helper.py").write_text("x = 1")
     told = r"tools or environments are not those.*helper\.py was altered"
     for check in (check_sources, check_files):
         with pytest.raises(RewardError, match=told):
-            check(store, code_plan(config), project)
-    check_files(store, code_plan(accepted_now(config, project)), project)
+            check(store, Plan(config).code, project)
+    check_files(store, Plan(accepted_now(config, project)).code, project)
 
 
 def test_a_reward_model_that_changed_stops_the_run(project: Path, store: RunStore) -> None:
@@ -134,27 +134,27 @@ def test_a_reward_model_that_changed_stops_the_run(project: Path, store: RunStor
     (project / "words").mkdir()
     (project / "words/vocab.json").write_text("{}")
     config = RunConfig(rewards={"terms": terms}, evaluation={"functions": "org/judge"})
-    begin_sources(store, code_plan(config), project, step=0)
+    begin_sources(store, Plan(config).code, project, step=0)
     assert find_history(store)[0].sources.files.keys() == {
         "models/judge/config.json",
         "models/judge/model.safetensors",
         "words/vocab.json",
     }
     (folder / "README.md").write_text("Other words.")
-    check_sources(store, code_plan(config), project)
+    check_sources(store, Plan(config).code, project)
     (folder / "model.safetensors").write_text("[]")
     (project / "words/vocab.json").write_text("{ }")
     said = r"models/judge/model\.safetensors was altered; words/vocab\.json was altered\. Restore"
     with pytest.raises(RewardError, match=said):
-        check_sources(store, code_plan(config), project)
-    check_sources(store, code_plan(accepted_now(config, project)), project)
+        check_sources(store, Plan(config).code, project)
+    check_sources(store, Plan(accepted_now(config, project)).code, project)
 
 
 def test_a_run_that_began_without_noting_its_sources_goes_on(
     project: Path, store: RunStore, config: RunConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_sources(store, code_plan(config), project)
-    note_sources(store, code_plan(config), project, step=7)
+    check_sources(store, Plan(config).code, project)
+    note_sources(store, Plan(config).code, project, step=7)
     assert "sources are noted from step 7 on" in caplog.text
     assert [entry.step for entry in find_history(store)] == [7]
 
@@ -162,17 +162,17 @@ def test_a_run_that_began_without_noting_its_sources_goes_on(
 def test_relative_names_start_where_the_run_began(
     project: Path, store: RunStore, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin_sources(store, code_plan(config), project, step=0)
+    begin_sources(store, Plan(config).code, project, step=0)
     monkeypatch.chdir("/")
-    check_sources(store, code_plan(config), project)
+    check_sources(store, Plan(config).code, project)
 
 
 def test_a_host_that_starts_again_in_mid_run_does_not_score_with_other_functions(
     project: Path, store: RunStore, config: RunConfig
 ) -> None:
-    begin_sources(store, code_plan(config), project, step=0)
+    begin_sources(store, Plan(config).code, project, step=0)
     others = supervisors()
-    worker = RewardWorker(run_dir=str(store.root), plan=scoring_plan(config), num_steps=1)
+    worker = RewardWorker(run_dir=str(store.root), plan=Plan(config).scoring, num_steps=1)
     try:
         worker.dry_run(problems=[PROBLEM])
         (project / "judges/helper.py").write_text("ONE = 2.0")
@@ -217,32 +217,32 @@ def own(project: Path) -> RunConfig:
 def test_edited_code_that_samples_or_trains_stops_a_resumed_run_until_it_is_accepted(
     project: Path, store: RunStore, own: RunConfig, edited: str
 ) -> None:
-    begin_sources(store, code_plan(own), project, step=0)
-    check_sources(store, code_plan(own), project)
+    begin_sources(store, Plan(own).code, project, step=0)
+    check_sources(store, Plan(own).code, project)
     (project / edited).write_text("x = 1")
-    check_files(store, code_plan(own), project)  # of a worker, which needs none of it to score
+    check_files(store, Plan(own).code, project)  # of a worker, which needs none of it to score
     with pytest.raises(RewardError) as caught:
-        check_sources(store, code_plan(own), project)
+        check_sources(store, Plan(own).code, project)
     accepted = accepted_now(own, project)
     for part in (f"{edited} was altered", "gmpo.py:GMPO", str(accepted.rewards.accept_changed)):
         assert part in str(caught.value)
-    note_sources(store, code_plan(accepted), project, step=5)
+    note_sources(store, Plan(accepted).code, project, step=5)
     assert [entry.step for entry in find_history(store)] == [0, 5]
-    check_sources(store, code_plan(own), project)
+    check_sources(store, Plan(own).code, project)
 
 
 def test_a_run_that_noted_what_scores_alone_goes_on_and_notes_the_rest(
     project: Path, store: RunStore, own: RunConfig, config: RunConfig
 ) -> None:
-    begin_sources(store, code_plan(config), project, step=0)  # all that MORTAL 0.1.0 noted
+    begin_sources(store, Plan(config).code, project, step=0)  # all that MORTAL 0.1.0 noted
     (project / "gmpo.py").write_text("x = 1")
-    check_sources(store, code_plan(own), project)
-    note_sources(store, code_plan(own), project, step=4)
-    note_sources(store, code_plan(own), project, step=6)
+    check_sources(store, Plan(own).code, project)
+    note_sources(store, Plan(own).code, project, step=4)
+    note_sources(store, Plan(own).code, project, step=6)
     assert [entry.step for entry in find_history(store)] == [0, 4]
     (project / "gmpo.py").write_text("x = 2")
     with refused(RewardError, "gmpo.py", "altered"):
-        check_sources(store, code_plan(own), project)
+        check_sources(store, Plan(own).code, project)
 
 
 def test_what_decides_no_numbers_may_be_edited(project: Path, store: RunStore) -> None:
@@ -256,7 +256,7 @@ def test_what_decides_no_numbers_may_be_edited(project: Path, store: RunStore) -
             "data": {"source": "rows.py:rows"},  # they were read when the run began
         }
     )
-    begin_sources(store, code_plan(config), project, step=0)
+    begin_sources(store, Plan(config).code, project, step=0)
     for name in ("tracked.py", "loads.py", "rows.py"):
         (project / name).write_text("x = 1")
-    check_sources(store, code_plan(config), project)
+    check_sources(store, Plan(config).code, project)

@@ -6,7 +6,7 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
@@ -28,7 +28,7 @@ def test_whatever_a_model_writes_can_be_kept(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
     functions = (f"{failing.__file__}:speaks_strangely",)
     rewards = RewardsConfig(functions=functions, retries=0, on_error="mask")
-    worker = RewardWorker(run_dir="run", plan=scoring_plan(RunConfig(rewards=rewards)), num_steps=1)
+    worker = RewardWorker(run_dir="run", plan=Plan(RunConfig(rewards=rewards)).scoring, num_steps=1)
     calm = STRANGE.replace("raise", "calm")
     request = make_request(store, make_shard((STRANGE, STRANGE), (calm, calm)))
     try:
@@ -60,7 +60,7 @@ def test_rows_from_elsewhere_are_no_rows_of_reasoning_gym() -> None:
         (f"{failing.__file__}:trusts_gym_rows",),
     ):
         config = RunConfig(rewards={"functions": functions}, data={"source": "rows.jsonl"})
-        worker = RewardWorker(run_dir="run", plan=scoring_plan(config), num_steps=1)
+        worker = RewardWorker(run_dir="run", plan=Plan(config).scoring, num_steps=1)
         with pytest.raises(RewardError, match="reasoning_gym"):
             worker.dry_run(problems=[problem])
         worker.close()

@@ -9,7 +9,7 @@ import pytest
 
 from mortal_steps.config import RewardsConfig, TrainingConfig
 from mortal_steps.errors import CorruptFileError, RewardError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
@@ -75,7 +75,7 @@ def make_worker() -> Iterator[Callable[..., RewardWorker]]:
             rewards=RewardsConfig(functions=functions, **{"retries": 0, **options}),
             training=TrainingConfig(batch_size=2, num_generations=2, num_iterations=3),
         )
-        made.append(RewardWorker(run_dir="run", plan=scoring_plan(config), num_steps=10))
+        made.append(RewardWorker(run_dir="run", plan=Plan(config).scoring, num_steps=10))
         return made[-1]
 
     yield make
@@ -239,7 +239,7 @@ def test_functions_of_one_name_go_by_their_whole_spec(store: RunStore, tmp_path:
     (tmp_path / "other.py").write_text(SOURCE)
     functions = ("my_rewards.py:never", "other.py:never")
     config = RunConfig(rewards=RewardsConfig(functions=functions))
-    worker = RewardWorker(run_dir="run", plan=scoring_plan(config), num_steps=1)
+    worker = RewardWorker(run_dir="run", plan=Plan(config).scoring, num_steps=1)
     ref = worker.reward(request=make_request(store, make_shard(("a",))))
     worker.close()
     rewarded = store.read_record(ref.file, RewardedShard)

@@ -11,7 +11,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import (
     Problem,
@@ -28,7 +28,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("by", ["close", "kill"])
 async def test_what_functions_start_ends_with_the_worker(tmp_path: Path, by: str) -> None:
     rewards = RewardsConfig(functions=(f"{failing.__file__}:leaves_a_daemon",))
-    kwargs = {"run_dir": "run", "plan": scoring_plan(RunConfig(rewards=rewards)), "num_steps": 1}
+    kwargs = {"run_dir": "run", "plan": Plan(RunConfig(rewards=rewards)).scoring, "num_steps": 1}
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
     key = "reward/0/0"
@@ -48,7 +48,7 @@ def children(pid: int) -> list[int]:
 async def test_a_killed_worker_leaves_no_host_behind(tmp_path: Path) -> None:
     """Not even one whose interpreter is held by a regular expression."""
     rewards = RewardsConfig(functions=(f"{failing.__file__}:backtracks",))
-    kwargs = {"run_dir": "run", "plan": scoring_plan(RunConfig(rewards=rewards)), "num_steps": 1}
+    kwargs = {"run_dir": "run", "plan": Plan(RunConfig(rewards=rewards)).scoring, "num_steps": 1}
     spec = WorkerSpec(factory="mortal_steps.rewards.worker:RewardWorker", kwargs=kwargs)
     compute = LocalCompute({"reward": spec}, working_dir=tmp_path, log_dir=tmp_path)
     key = "reward/0/0"

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
 from mortal_steps.types import GenerateRequest, Problem, SamplingParams
@@ -38,7 +38,7 @@ def runs(model_a, model_b, tmp_path_factory):
 
 def worker_for(store, model, kind, method):
     config = config_of("transformers", kind, method)
-    return RolloutWorker(run_dir=str(store.root), model_path=str(model), plan=sampler_plan(config))
+    return RolloutWorker(run_dir=str(store.root), model_path=str(model), plan=Plan(config).sampler)
 
 
 def request(batch, weights, output):

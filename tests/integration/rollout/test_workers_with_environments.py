@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import RewardError
-from mortal_steps.plan.parts import code_plan, sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.chat_settings import keep_chat
 from mortal_steps.rewards.sources import begin_sources
@@ -58,8 +58,8 @@ def made(tmp_path):
         )
         store = RunStore(tmp_path / "runs/r")
         keep_chat(store, config.model, "model", {})
-        begin_sources(store, code_plan(config), tmp_path, step=0)
-        plan = sampler_plan(config)
+        begin_sources(store, Plan(config).code, tmp_path, step=0)
+        plan = Plan(config).sampler
         workers.append(FinishedModelWorker(run_dir=str(store.root), model_path="model", plan=plan))
         return workers[-1]
 

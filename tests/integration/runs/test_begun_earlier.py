@@ -19,7 +19,6 @@ from mortal_steps.errors import NewerFormatError, StoreError
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.plan.loader import load_config
-from mortal_steps.plan.parts import actor_plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk import checkpoints
@@ -230,11 +229,7 @@ def test_a_run_keeps_the_folder_of_its_first_model(begun, patch):
     with pytest.MonkeyPatch.context() as newer:
         newer.setattr(base_model, "__version__", "99")
         data = run.info.dataset_fingerprint
-        assert Path(base_model.base_model_path(actor_plan(run.config), data)).name != made.key
-        assert (
-            Path(base_model.first_model(run.store, actor_plan(run.config), data)).name == made.key
-        )
+        assert Path(base_model.base_model_path(run.plan.actor, data)).name != made.key
+        assert Path(base_model.first_model(run.store, run.plan.actor, data)).name == made.key
         record.unlink()
-        assert (
-            Path(base_model.first_model(run.store, actor_plan(run.config), data)).name != made.key
-        )
+        assert Path(base_model.first_model(run.store, run.plan.actor, data)).name != made.key

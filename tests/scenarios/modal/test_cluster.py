@@ -14,7 +14,7 @@ from mortal_steps.errors import ComputeError
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.deployed import check_deployed
 from mortal_steps.plan.loader import dump_toml
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
@@ -88,7 +88,7 @@ def test_an_app_with_other_actors_is_not_used(spread, app, there):
     modal = wanted.compute.modal.model_copy(update={"app": app})
     compute = wanted.compute.model_copy(update={"modal": modal})
     with pytest.raises(ComputeError, match=rf"2 x H100:8, .* has {there}.*`mortal deploy CONFIG`"):
-        asyncio.run(check_deployed(place_plan(wanted.model_copy(update={"compute": compute}))))
+        asyncio.run(check_deployed(Plan(wanted.model_copy(update={"compute": compute})).place))
 
 
 def test_ranks_in_two_containers_have_the_bits_of_those_on_one_machine(spread, tmp_path):

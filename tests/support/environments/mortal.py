@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mortal_steps.data.problem_files import keep_problems
-from mortal_steps.plan.parts import actor_plan, sampler_plan, scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.rewards.worker import RewardWorker
@@ -47,7 +47,7 @@ class Workers:
         keep_problems(self.store, run.batch(0), [])
         self.actor = Actor(
             run_dir=str(folder),
-            plan=actor_plan(config),
+            plan=Plan(config).actor,
             fingerprint=config.fingerprint(),
             model_path=run.model_path,
             num_steps=run.num_steps,
@@ -55,11 +55,11 @@ class Workers:
         self.sampler = RolloutWorker(
             run_dir=str(folder),
             model_path=run.model_path,
-            plan=sampler_plan(config),
+            plan=Plan(config).sampler,
             num_steps=run.num_steps,
         )
         self.scorer = RewardWorker(
-            run_dir=str(folder), plan=scoring_plan(config), num_steps=run.num_steps
+            run_dir=str(folder), plan=Plan(config).scoring, num_steps=run.num_steps
         )
         (self.weights,) = self.actor.prepare(step=0).weights
         recorder = Recorder()

@@ -18,7 +18,7 @@ import torch
 
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.base import algorithm_of
@@ -58,8 +58,8 @@ def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
         try:
             config = configuration(case, model)
             if rank == 0:
-                algorithm_of(config.algorithm).check(trainer_plan(config))
-            check_ranks(trainer_plan(config), algorithm_of(config.algorithm))
+                algorithm_of(config.algorithm).check(Plan(config).trainer)
+            check_ranks(Plan(config).trainer, algorithm_of(config.algorithm))
         except (ConfigError, ValueError) as error:
             (folder / REFUSED).write_text(str(error))
             return

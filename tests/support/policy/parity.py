@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import make_batch, make_config
@@ -34,7 +34,7 @@ def differ(some, others):
 
 def run_stepped(config, model_path, tmp_path, batches, seed=None):
     stepper = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config),
+        Plan(config).trainer,
         model_path=model_path,
         num_steps=len(batches),
         output_dir=tmp_path / "stepped",

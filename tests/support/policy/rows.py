@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import PrinterCallback, TrainerCallback
 
 from mortal_steps.config import DataConfig
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.base import algorithm_of
@@ -164,7 +164,7 @@ class Stepping:
 
     def prepare(self, rows, held_out=None):
         algorithm = algorithm_of(self.config.algorithm)
-        plan = trainer_plan(self.config)
+        plan = Plan(self.config).trainer
         algorithm.check(plan)
         algorithm.prepare(
             plan,
@@ -175,7 +175,7 @@ class Stepping:
 
     def train(self, first=0, *, resume_from=None, save_at=None, orders=None):
         """Return the stepper after its last step, with what each step logged and evaluated."""
-        algorithm, plan = algorithm_of(self.config.algorithm), trainer_plan(self.config)
+        algorithm, plan = algorithm_of(self.config.algorithm), Plan(self.config).trainer
         steps = algorithm.num_steps(self.folder / "prepared", plan.training)
         stepper = algorithm.stepper(
             plan,

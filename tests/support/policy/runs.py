@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from mortal_steps.data.problem_files import keep_problems
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.schedule import sampling_version
@@ -60,7 +60,7 @@ class MadeRun:
     def actor(self):
         return Actor(
             run_dir=str(self.store.root),
-            plan=actor_plan(self.config),
+            plan=Plan(self.config).actor,
             fingerprint=self.config.fingerprint(),
             model_path=self.model_path,
             num_steps=self.num_steps,

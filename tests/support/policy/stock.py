@@ -17,7 +17,7 @@ from peft import LoraConfig
 from transformers import BitsAndBytesConfig, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTIONS, REWARD_WEIGHTS
 
@@ -108,7 +108,7 @@ def stock_grpo(config, options, rollouts, arguments):
     training = config.training
     options |= {"loss_type": training.loss_type, "scale_rewards": training.scale_rewards}
     trainer = GRPOTrainer(args=GRPOConfig(**options), rollout_func=rollouts, **arguments)
-    if trainer_plan(config).corrects_importance:
+    if Plan(config).trainer.corrects_importance:
         trainer.use_vllm = True
         trainer.vllm_generation = NoEngine()
         trainer._last_loaded_step = -1

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import RewardsConfig
-from mortal_steps.plan.parts import scoring_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.store import RunStore
@@ -49,7 +49,7 @@ def request(store: RunStore, stage: str = "reward") -> RewardRequest:
 
 def main() -> None:
     """Score it, in the run directory of the working folder."""
-    worker = RewardWorker(run_dir=RUN, plan=scoring_plan(config(sys.argv[1], {})), num_steps=10)
+    worker = RewardWorker(run_dir=RUN, plan=Plan(config(sys.argv[1], {})).scoring, num_steps=10)
     worker.reward(request=request(RunStore(Path(RUN))))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.rollout.engines.vllm.library import import_vllm
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.store import RunStore
@@ -123,7 +123,7 @@ class Workers:
         rollout = config.rollout.model_copy(update={"sleep_while_training": True})
         config = config.model_copy(update={"rollout": rollout})
         folder, base = self._given["run_dir"], self._given["base"]
-        return RolloutWorker(run_dir=folder, model_path=base, plan=sampler_plan(config))
+        return RolloutWorker(run_dir=folder, model_path=base, plan=Plan(config).sampler)
 
     def _request(self, output: str) -> GenerateRequest:
         return GenerateRequest(

@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mortal_steps.errors import MortalError
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.library import import_vllm
 from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC
@@ -219,7 +219,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         for method in job.get("methods", METHODS):
             config = config_of(job["engine"], kind, method, job.get("dtype"), job.get("options"))
             worker = RolloutWorker(
-                run_dir=given["run_dir"], model_path=given["base"], plan=sampler_plan(config)
+                run_dir=given["run_dir"], model_path=given["base"], plan=Plan(config).sampler
             )
             worker._engine = engine
             worker.start()

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError, MortalError, WeightsMismatchError
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.table import VLLM_ADAPTERS
 from mortal_steps.rollout.engines.vllm import platforms
@@ -231,7 +231,7 @@ def check_worker(engine: VllmEngine, worker: dict[str, Any]) -> dict[str, Any]:
     ready = RolloutWorker(
         run_dir=worker["run_dir"],
         model_path=worker["model_path"],
-        plan=sampler_plan(RunConfig(rollout=RolloutConfig(engine="vllm"))),
+        plan=Plan(RunConfig(rollout=RolloutConfig(engine="vllm"))).sampler,
     )
     ready._engine = engine
     ready.start()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mortal import driver
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import let_there_be, several
 
@@ -15,6 +16,7 @@ def test_the_placement_is_printed_before_anything_starts(tmp_path, monkeypatch):
     run = SimpleNamespace(
         store=SimpleNamespace(root=tmp_path / "run"),
         config=RunConfig(),
+        plan=Plan(RunConfig()),
         info=SimpleNamespace(run_id="run", rounding=None),
         is_complete=lambda: False,
     )

@@ -11,7 +11,7 @@ from mortal_steps.compute import devices
 from mortal_steps.compute.local_container import worker_environment
 from mortal_steps.compute.pool import GpuLock, Pool
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.plan.parts import worker_plans
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus
 from tests.support.made_up_gpus import several
@@ -120,7 +120,7 @@ def test_those_that_share_a_gpu_lock_it(rollout, local, expected, monkeypatch, t
 
     def shared_gpu() -> tuple[bool, ...]:
         specs = worker_specs(
-            worker_plans(config),
+            Plan(config).workers,
             run_dir=Path("run"),
             fingerprint="",
             model_path="model",
@@ -149,7 +149,7 @@ def test_an_engine_that_is_started_anew_for_each_version_is_alone_then(
     config = RunConfig(rollout={"engine": "vllm", "weight_sync": weight_sync})
     monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
     specs = worker_specs(
-        worker_plans(config), run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
+        Plan(config).workers, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
     )
     assert specs["rollout"].starts_engine_in == expected
     assert specs["actor"].starts_engine_in == ()
@@ -161,7 +161,7 @@ def test_the_actor_of_a_gpu_may_use_memory_again_unless_somebody_chose(
     def environment(role: str, **env: str) -> dict[str, str]:
         config = RunConfig(compute={"local": {"actor": {"env": env}}})
         specs = worker_specs(
-            worker_plans(config),
+            Plan(config).workers,
             run_dir=Path("run"),
             fingerprint="",
             model_path="model",

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from mortal_steps.orchestration.checking import resolve_defaults as defaults
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus
 
@@ -23,16 +23,16 @@ def test_without_gpus_it_is_the_models(monkeypatch):
     monkeypatch.setattr(gpus, "GPUS", ())
     for tables in ({}, {"rollout": {"dtype": "auto"}}):
         settled = defaults.resolve_defaults(config(**tables))
-        assert (settled.rollout.dtype, trainer_plan(settled).published_in) == (None, None)
+        assert (settled.rollout.dtype, Plan(settled).trainer.published_in) == (None, None)
         assert settled.sampled_model == settled.model
-    assert not trainer_plan(config(rollout={"engine": "transformers"})).corrects_importance
+    assert not Plan(config(rollout={"engine": "transformers"})).trainer.corrects_importance
 
 
 def test_on_gpus_float32_is_sampled_in_bfloat16(on_gpus, caplog):
     settled = defaults.resolve_defaults(config(rollout={"engine": "transformers"}))
     assert settled.rollout.dtype == settled.sampled_model.dtype == "bfloat16"
     assert settled.model.dtype == "float32"
-    assert trainer_plan(settled).corrects_importance
+    assert Plan(settled).trainer.corrects_importance
     assert "rollout.dtype = 'bfloat16'" in caplog.text
     assert settled.identity()["rollout"]["dtype"] == "bfloat16"
 

@@ -16,7 +16,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
 from mortal_steps.orchestration.open_run import changes
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import place_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.made_up_gpus import let_there_be, several
 from tests.support.refused import refused
@@ -153,7 +153,7 @@ def test_room_is_made_for_adapters_where_they_travel():
 def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     settled = resolved(RunConfig(), cores=2, engine="vllm", context=32768)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("vllm", 1024)
-    assert trainer_plan(settled).corrects_importance
+    assert Plan(settled).trainer.corrects_importance
     settled = resolved(RunConfig(), cores=2, engine="transformers", context=512)
     assert (settled.rollout.engine, settled.rollout.max_tokens) == ("transformers", 256)
     assert resolved_like(RunConfig(), settled).rollout == settled.rollout
@@ -165,7 +165,7 @@ def test_engine_and_max_tokens_are_settled_when_a_run_begins():
 
 def test_sandboxes_for_environments_that_there_are_none_of_are_told_of(caplog):
     compute = {"backend": "modal", "modal": {"environment": {}}}
-    place_of(place_plan(parse_config({"model": {"new": {}}, "compute": compute}))).check(
+    place_of(Plan(parse_config({"model": {"new": {}}, "compute": compute})).place).check(
         samples=True
     )
     assert "[compute.modal.environment] has no effect" in caplog.text

@@ -11,7 +11,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.errors import ModelError
 from mortal_steps.places.modal import CLIENT_PATH
 from mortal_steps.places.modal.inside.cluster import REQUESTS_PORT, ClusterHost
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.frames import send_frame
 from mortal_steps.system.links import reach
@@ -38,7 +38,7 @@ class OfTheHub(ClusterHost):
 
     def _specs(self, request):
         config = RunConfig(model={"name_or_path": "nobody/nothing"})
-        kwargs = {"plan": actor_plan(config), "model_path": "nobody/nothing"}
+        kwargs = {"plan": Plan(config).actor, "model_path": "nobody/nothing"}
         return {"actor": WorkerSpec(factory="mortal_steps.policy.actor:Actor", kwargs=kwargs)}
 
 

@@ -14,6 +14,7 @@ from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.retry import call_with_retries
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.batches import ScoredRollouts, TrainRequest
 from mortal_steps.policy.journal import JournalEntry, write_entry
@@ -285,8 +286,9 @@ def test_a_reward_model_on_a_gpu_takes_a_container_that_has_one():
     config = RunConfig(rewards={"terms": [term]}, compute=there)
     problem = Problem(id="train-0", prompt="ab=", columns={})
     with refused(ConfigError, "./judge", "compute.modal.reward_gpu"):
-        check_rewards(passing_workers(config)["reward"], [problem])
+        check_rewards(passing_workers(Plan(config).workers)["reward"], [problem])
     there["modal"]["reward_gpu"] = "L4"
     with_gpu = RunConfig(rewards=config.rewards, compute=there)
-    check_rewards(passing_workers(with_gpu)["reward"], [problem])  # which this machine cannot call
+    there_is_one = passing_workers(Plan(with_gpu).workers)["reward"]
+    check_rewards(there_is_one, [problem])  # which this machine cannot call
     assert with_gpu.compute.gpu_of("reward") == "L4"

@@ -3,7 +3,7 @@
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.detached import code_of
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from tests.support.refused import refused
 
 
@@ -24,19 +24,19 @@ def test_a_pickled_reward_goes_along_with_the_modules_that_it_imports(tmp_path, 
     pickle.touch()
     (tmp_path / "helpers.py").touch()
     config = config_of("runs/.objects/reward-a.pickle", ["helpers.py"])
-    assert code_of(place_plan(config)) == {
+    assert code_of(Plan(config).place) == {
         "runs/.objects/reward-a.pickle": pickle,
         "helpers.py": tmp_path / "helpers.py",
     }
     beside_the_flow = config_of("runs/.objects/reward-a.pickle", ["helpers.py"], rewards="flow")
-    assert code_of(place_plan(beside_the_flow)) == {}
-    assert len(code_of(place_plan(beside_the_flow), all_in_containers=True)) == 2
+    assert code_of(Plan(beside_the_flow).place) == {}
+    assert len(code_of(Plan(beside_the_flow).place, all_in_containers=True)) == 2
 
 
 def test_a_pickled_reward_of_another_folder_is_refused_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with refused(ConfigError, "runs_dir"):
-        code_of(place_plan(config_of("/elsewhere/reward-a.pickle")))
+        code_of(Plan(config_of("/elsewhere/reward-a.pickle")).place)
 
 
 def test_tools_and_environments_go_along_and_so_do_the_rewards_beside_them(tmp_path, monkeypatch):
@@ -56,5 +56,5 @@ def test_tools_and_environments_go_along_and_so_do_the_rewards_beside_them(tmp_p
         },
     }
     everything = {"shop.py", "prices.py", "scores.py", "helpers.py", "counter.pickle"}
-    assert code_of(place_plan(parse_config(values))).keys() == everything
-    assert code_of(place_plan(parse_config(values | {"environment": {}}))).keys() == set()
+    assert code_of(Plan(parse_config(values)).place).keys() == everything
+    assert code_of(Plan(parse_config(values | {"environment": {}})).place).keys() == set()

@@ -16,7 +16,7 @@ from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models import hub
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults, resolved
 from mortal_steps.orchestration.open_run import create_run, open_run
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk.weights import weights_digest
@@ -118,7 +118,7 @@ def test_an_adapter_names_its_base_by_commit(cache, tmp_path):
     folder = hub.model_folder(NAME, model)
     assert Path(folder).name == SECOND
     stepper = GRPO().stepper(
-        trainer_plan(config), model_path=folder, num_steps=1, output_dir=tmp_path / "logs"
+        Plan(config).trainer, model_path=folder, num_steps=1, output_dir=tmp_path / "logs"
     )
     stepper.begin()
     stepper.save_final(tmp_path / "final")

@@ -14,7 +14,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.trials.opening import judging_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus as of_system
 from tests.support.made_up_gpus import let_there_be, several
@@ -29,11 +29,11 @@ def config(*, actor=(), devices=(), **rollout):
 
 
 def check_devices(config, *, samples=True):
-    place_of(place_plan(config)).check(samples=samples)
+    place_of(Plan(config).place).check(samples=samples)
 
 
 def find_placement(config, *, samples=True):
-    return place_of(place_plan(config)).placement(samples=samples)
+    return place_of(Plan(config).place).placement(samples=samples)
 
 
 def addresses(found):
@@ -141,7 +141,7 @@ def test_the_workers_get_the_devices_that_the_placement_says(monkeypatch):
 
 def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypatch):
     let_there_be(monkeypatch, several(3))
-    trial = passing_workers(placed(config()))
+    trial = passing_workers(Plan(placed(config())).workers)
     tried = trial["rollout"]
     judged = judging_plan(config(), 1).workers["rollout"]
     for spec in (tried, judged):

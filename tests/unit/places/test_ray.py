@@ -19,7 +19,7 @@ from mortal_steps.places.base import place_of
 from mortal_steps.places.ray import compute
 from mortal_steps.places.ray.node import Node, Orders, this_mortal
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.waits import LEFT_AFTER_S, note_wait, waits
 from mortal_steps.store import RunStore
@@ -65,7 +65,7 @@ def test_what_workers_on_other_machines_cannot_have_is_refused_by_name(values, m
 def test_an_interpreter_without_ray_is_named():
     config = parse_config({"compute": {"backend": "ray", "ray": {"python": "/nowhere/python"}}})
     with pytest.raises(ConfigError, match=r"/nowhere/python has no Ray; install it .*ray>=2"):
-        place_of(place_plan(config)).check_interpreters(["actor"])
+        place_of(Plan(config).place).check_interpreters(["actor"])
 
 
 def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes_on():
@@ -74,7 +74,7 @@ def test_an_actor_takes_a_gpu_for_each_rank_and_an_engine_those_that_it_computes
         "rollout": {"num_rollout_workers": 2, "engine_options": {"tensor_parallel_size": 2}},
         "compute": {"backend": "ray", "ray": {"actor": "H100", "rollout": "T4"}},
     }
-    placement = place_of(place_plan(parse_config(values))).placement()
+    placement = place_of(Plan(parse_config(values)).place).placement()
     assert [gpu.name for gpu in placement.trainers] == ["H100"] * 4
     assert [len(gpus) for gpus in placement.engines] == [2, 2]
     assert not placement.shares
@@ -87,12 +87,12 @@ def test_a_run_is_not_refused_for_the_memory_of_a_gpu_of_which_ray_does_not_name
     kind, gib
 ):
     values = {"compute": {"backend": "ray", "ray": {"actor": kind}}}
-    (gpu,) = place_of(place_plan(parse_config(values))).placement().trainers
+    (gpu,) = place_of(Plan(parse_config(values)).place).placement().trainers
     assert gpu.memory // 2**30 == gib
 
 
 def test_workers_without_a_kind_of_gpu_compute_on_cpus():
-    assert place_of(place_plan(parse_config(RAY))).placement().gpus == ()
+    assert place_of(Plan(parse_config(RAY)).place).placement().gpus == ()
 
 
 def test_what_a_worker_waits_for_is_told_while_it_does(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.rows import check_source
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.runs.manifest import merit_of
@@ -55,7 +55,7 @@ def test_what_has_no_meaning_for_rows_is_refused(changed, named):
 def test_options_that_do_not_fit_are_refused(training, named):
     config = parse_config(SFT | {"training": training})
     with refused(ConfigError, *named):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_options_that_do_not_fit_are_refused(training, named):
 def test_kto_compares_rows_of_a_micro_batch(training, named):
     config = parse_config(SFT | {"algorithm": {"type": "kto"}, "training": training})
     with refused(ConfigError, *named):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from mortal_steps.config import EnvironmentConfig
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import ModelError, StoreError
-from mortal_steps.plan.parts import actor_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.actor import Actor
 from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
@@ -68,7 +68,7 @@ def config_of(model_path, environment=TOOLS):
 def actor_of(config, folder):
     return Actor(
         run_dir=str(folder),
-        plan=actor_plan(config),
+        plan=Plan(config).actor,
         fingerprint=config.fingerprint(),
         model_path=config.model.name_or_path,
         num_steps=1,

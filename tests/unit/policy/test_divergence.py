@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mortal_steps.errors import ConfigError, DivergedError, WeightsMismatchError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping import stepper
 from mortal_steps.policy.algorithms.stepping.stepper import check_finite
@@ -18,7 +18,7 @@ from tests.support.refused import refused
 def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
     config = make_config(loss_type="sapo", trl={"sapo_temperature_neg": 0.0})  # 0 / 0
     stepper = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+        Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
     )
     stepper.begin()
     with pytest.raises(DivergedError, match=r"step 1: .*\d+ more are not finite .*grad_norm.*fork"):
@@ -28,7 +28,7 @@ def test_the_step_names_the_weights_and_the_remedy(model_path, tmp_path):
 def test_options_that_do_not_go_with_ranks_are_named(model_path, tmp_path, monkeypatch):
     config = make_config(trl={"weight_decay": 0.1})
     begun = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+        Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
     )
     monkeypatch.setattr(begun.trainer, "optimizer", 5)  # which TRL cannot train with
     with pytest.raises(AttributeError):

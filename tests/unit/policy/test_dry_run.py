@@ -3,7 +3,7 @@
 import pytest
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import dry_run
@@ -31,7 +31,7 @@ RLOO = {"type": "rloo"}
 def test_an_option_that_trl_cannot_train_with_is_named(options, culprit, said):
     with pytest.raises(ConfigError) as caught:
         config = make_config(trl=options, gradient_checkpointing=True)
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
     told = str(caught.value)
     assert f"training.trl.{culprit} = {options[culprit]!r}" in told
     assert "TRL cannot train with this" in told and said in told
@@ -40,13 +40,13 @@ def test_an_option_that_trl_cannot_train_with_is_named(options, culprit, said):
 def test_so_is_one_with_which_weights_end():
     config = make_config(loss_type="sapo", trl={"sapo_temperature_neg": 0.0})
     with pytest.raises(ConfigError, match=r"sapo_temperature_neg = 0\.0: .* not finite\)$"):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 def test_so_is_one_of_rloo():
     config = make_config(algorithm=RLOO, trl={"lr_scheduler_type": "cosine_with_min_lr"})
     with pytest.raises(ConfigError, match="lr_scheduler_type = 'cosine_with_min_lr'"):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 def test_so_is_one_that_does_not_go_with_lora():
@@ -54,7 +54,7 @@ def test_so_is_one_that_does_not_go_with_lora():
         use_lora=True, beta=0.1, trl={"sync_ref_model": True}, lora={"target_modules": ["q_proj"]}
     )
     with pytest.raises(ConfigError, match=r"sync_ref_model = True: .* PEFT"):
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 @pytest.mark.parametrize("algorithm", [{}, RLOO])
@@ -69,7 +69,7 @@ def test_options_that_it_trains_with_pass(algorithm):
         gradient_accumulation_steps=3,
         trl={"sync_ref_model": True, "ref_model_sync_steps": 1, "steps_per_generation": 6},
     )
-    (counting,) = algorithm_of(config.algorithm).check(trainer_plan(config))
+    (counting,) = algorithm_of(config.algorithm).check(Plan(config).trainer)
     assert counting.startswith("one step of a run is one batch, which makes 4 optimizer updates")
 
 
@@ -77,14 +77,14 @@ def test_what_trl_warns_of_in_its_step_is_collected():
     config = make_config(trl={"importance_sampling_level": "sequence"})
     collected = LibraryWarnings()
     with collected.collecting():
-        assert algorithm_of(config.algorithm).check(trainer_plan(config)) == ()
+        assert algorithm_of(config.algorithm).check(Plan(config).trainer) == ()
     (warning,) = collected.take()
     assert "weights each sequence by its completion length" in warning
 
 
 def test_what_fails_without_any_option_is_left_to_the_run(monkeypatch):
     monkeypatch.setattr(dry_run, "build_model", lambda folder, shape, seed: None)
-    dry_run.dry_run(trainer_plan(make_config(trl={"warmup_steps": 1})), GRPO())
+    dry_run.dry_run(Plan(make_config(trl={"warmup_steps": 1})).trainer, GRPO())
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_what_a_cpu_or_a_small_model_cannot_tell_is_not_tried(monkeypatch, optio
         raise AssertionError
 
     monkeypatch.setattr(dry_run, "build_model", never)
-    dry_run.dry_run(trainer_plan(make_config(trl=options)), GRPO())
+    dry_run.dry_run(Plan(make_config(trl=options)).trainer, GRPO())

@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.endings import trained_ids
 from mortal_steps.schedule import train_seed
@@ -51,7 +51,7 @@ def unknown_end(completion):
 def metrics_of(config, model_path, folder, batch, end_ids):
     """Return what TRL logs of a step if it is told which tokens end a completion."""
     stepper = algorithm_of(config.algorithm).stepper(
-        trainer_plan(config), model_path=model_path, num_steps=1, output_dir=folder
+        Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=folder
     )
     stepper._trainer.eos_token_ids = end_ids
     stepper.begin()

@@ -7,7 +7,7 @@ import torch
 from trl import GRPOConfig
 
 from mortal_steps.compute import devices
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.stepping.options import our_options
 from mortal_steps.policy.gpu import has_bfloat16, on_cpu_beside_gpu, why_unused
@@ -55,7 +55,7 @@ def test_a_gpu_that_emulates_bfloat16_trains_without_autocast(monkeypatch, nativ
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
     assert has_bfloat16() == native
     decided = our_options(
-        trainer_plan(RunConfig()), GRPOConfig, num_steps=1, output_dir=Path("unused")
+        Plan(RunConfig()).trainer, GRPOConfig, num_steps=1, output_dir=Path("unused")
     )
     assert decided["bf16"] == native
     assert "including_emulation=False" in devices.ASK

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from tests.support.policy.rollouts import FIRST_LETTER, make_batch, make_config
 
@@ -34,7 +34,7 @@ def weights_after(request, model_path, tmp_path):
 
     def train(batch):
         stepper = algorithm_of(config.algorithm).stepper(
-            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+            Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
         metrics = stepper.train_step(batch, seed=3)

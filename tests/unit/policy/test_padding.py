@@ -2,7 +2,7 @@
 
 import pytest
 
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_config
@@ -12,7 +12,7 @@ from tests.support.policy.rollouts import make_config
 def test_learned_positions_are_told_of_and_others_are_not(architecture, tells, tmp_path):
     build(architecture, tmp_path / "model")
     stepper = GRPO().stepper(
-        trainer_plan(make_config()),
+        Plan(make_config()).trainer,
         model_path=str(tmp_path / "model"),
         num_steps=1,
         output_dir=tmp_path,

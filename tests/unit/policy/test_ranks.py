@@ -14,7 +14,7 @@ from mortal_steps.config.sharding import SHARDED_OPTIMIZERS
 from mortal_steps.config.training import FULL
 from mortal_steps.errors import ActorStateError, ConfigError, StoreError
 from mortal_steps.orchestration.checking.checks import check_trl_options
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy import checks
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.ranks import crew, loading, parts
@@ -188,20 +188,20 @@ def test_a_parameter_without_elements_has_a_place_of_its_own():
 def test_an_optimizer_whose_state_cannot_be_dealt_out_is_refused(name):
     config = make_config(ranks=2, sharding=FULL, trl={"optim": name})
     with pytest.raises(ConfigError, match=f"does not go with training.trl.optim = '{name}'"):
-        checks.check_ranks(trainer_plan(config), GRPO())
+        checks.check_ranks(Plan(config).trainer, GRPO())
 
 
 @pytest.mark.parametrize("name", SHARDED_OPTIMIZERS)
 def test_other_optimizers_can_be_dealt_out(name):
     checks.check_ranks(
-        trainer_plan(make_config(ranks=2, sharding=FULL, trl={"optim": name})), GRPO()
+        Plan(make_config(ranks=2, sharding=FULL, trl={"optim": name})).trainer, GRPO()
     )
 
 
 def test_a_compiled_model_is_not_dealt_out():
     config = make_config(ranks=2, sharding=FULL, trl={"torch_compile": True})
     with refused(ConfigError, "training.trl.torch_compile"):
-        checks.check_ranks(trainer_plan(config), GRPO())
+        checks.check_ranks(Plan(config).trainer, GRPO())
 
 
 @pytest.mark.parametrize(
@@ -224,4 +224,4 @@ def test_what_is_refused_by_its_name_is_refused_without_trl(options, told):
 def test_a_model_is_dealt_out_on_linux_alone(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(ConfigError, match="needs Linux"):
-        checks.check_ranks(trainer_plan(make_config(ranks=2, sharding=FULL)), GRPO())
+        checks.check_ranks(Plan(make_config(ranks=2, sharding=FULL)).trainer, GRPO())

@@ -7,7 +7,7 @@ from mortal_steps.config.field_metadata import STATE, trl_options_decided
 from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rloo import LACKING, RLOO
@@ -39,7 +39,7 @@ def test_the_keys_of_training_and_of_the_algorithm_reach_trl(tmp_path):
         trl={"mask_truncated_completions": True, "optim": "sgd"},
     )
     built = build_options(
-        trainer_plan(config), algorithm_of(config.algorithm), num_steps=10, output_dir=tmp_path
+        Plan(config).trainer, algorithm_of(config.algorithm), num_steps=10, output_dir=tmp_path
     )
     assert (built.normalize_advantages, built.reward_clip_range) == (True, (-1, 1))
     assert (built.beta, built.epsilon, built.epsilon_high) == (0.1, 0.3, 0.4)
@@ -50,7 +50,7 @@ def test_the_keys_of_training_and_of_the_algorithm_reach_trl(tmp_path):
 
 def test_defaults_are_those_of_the_documentation(tmp_path):
     config = RunConfig(algorithm={"type": "rloo"})
-    built = build_options(trainer_plan(config), RLOO(), num_steps=1, output_dir=tmp_path)
+    built = build_options(Plan(config).trainer, RLOO(), num_steps=1, output_dir=tmp_path)
     assert (built.beta, built.num_generations, built.normalize_advantages) == (0.0, 4, False)
     assert (RLOOConfig.beta, RLOOConfig.num_generations) == (0.05, 2)
 
@@ -82,7 +82,7 @@ def test_defaults_are_those_of_the_documentation(tmp_path):
 def test_what_rloo_has_not_is_refused_by_name(changes, message):
     with pytest.raises(ConfigError, match=message):
         config = rloo(**changes)
-        algorithm_of(config.algorithm).check(trainer_plan(config))
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_what_rloo_has_not_is_refused_by_name(changes, message):
 )
 def test_what_is_at_its_default_is_not_refused(changes, tmp_path):
     config = rloo(**changes)
-    assert algorithm_of(config.algorithm).check(trainer_plan(config)) == ()
+    assert algorithm_of(config.algorithm).check(Plan(config).trainer) == ()
     (tmp_path / "config.toml").write_text(dump_toml(config))  # as a run keeps it
     kept = load_stored_config(tmp_path / "config.toml")
     assert kept == config
-    assert algorithm_of(kept.algorithm).check(trainer_plan(kept)) == ()
+    assert algorithm_of(kept.algorithm).check(Plan(kept).trainer) == ()
 
 
 def test_every_key_that_only_grpo_has_is_refused():
@@ -128,9 +128,9 @@ def test_a_bad_setting_of_the_algorithm_is_named(settings, message):
 def test_a_class_derived_from_it_has_its_settings(model_path, tmp_path):
     config = make_config(algorithm={"type": f"{__name__}:Careful"})
     algorithm = algorithm_of(config.algorithm)
-    assert algorithm.check(trainer_plan(config)) == ()
+    assert algorithm.check(Plan(config).trainer) == ()
     stepper = algorithm.stepper(
-        trainer_plan(config),
+        Plan(config).trainer,
         model_path=model_path,
         num_steps=1,
         output_dir=tmp_path,

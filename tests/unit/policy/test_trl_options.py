@@ -24,7 +24,7 @@ from mortal_steps.config.trl_options import (
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import place_plan, trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.stepping import lora, options
@@ -40,18 +40,18 @@ WE_SET = trl_options_decided(RunConfig)
 
 
 def check(config):
-    return check_options(trainer_plan(config), GRPO())
+    return check_options(Plan(config).trainer, GRPO())
 
 
 def test_an_option_passes_through_and_has_its_effect(model_path, tmp_path):
     plain = make_config()
     scheduled = make_config(trl={"lr_scheduler_type": "constant", "adam_beta2": 0.9})
-    built = build_options(trainer_plan(scheduled), GRPO(), num_steps=4, output_dir=tmp_path)
+    built = build_options(Plan(scheduled).trainer, GRPO(), num_steps=4, output_dir=tmp_path)
     assert (built.lr_scheduler_type, built.adam_beta2) == ("constant", 0.9)
     rates = []
     for config in (plain, scheduled):
         stepper = GRPO().stepper(
-            trainer_plan(config), model_path=model_path, num_steps=4, output_dir=tmp_path
+            Plan(config).trainer, model_path=model_path, num_steps=4, output_dir=tmp_path
         )
         stepper.begin()
         rates.append(
@@ -67,7 +67,7 @@ def test_a_model_is_loaded_onto_the_one_device_that_trains(beta, model_path, tmp
 
     def loaded():
         stepper = GRPO().stepper(
-            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+            Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
         return stepper
@@ -96,7 +96,7 @@ def test_what_the_run_decides_is_translated(tmp_path):
         rollout={"temperature": 0.6, "staleness": 1},
         trl={"steps_per_generation": 4},
     )
-    built = build_options(trainer_plan(config), GRPO(), num_steps=10, output_dir=tmp_path)
+    built = build_options(Plan(config).trainer, GRPO(), num_steps=10, output_dir=tmp_path)
     assert (built.per_device_train_batch_size, built.generation_batch_size) == (4, 16)
     assert (built.max_steps, built.logging_steps) == (60, 6)
     assert (built.num_generations, built.num_iterations, built.seed) == (4, 3, 7)
@@ -166,14 +166,14 @@ def test_a_package_that_is_missing_is_named(option, value, package):
 
 def test_a_model_is_loaded_as_the_run_says(model_path, tmp_path):
     eager = make_config(trl={"model_init_kwargs": {"attn_implementation": "eager"}})
-    built = build_options(trainer_plan(eager), GRPO(), num_steps=1, output_dir=tmp_path)
+    built = build_options(Plan(eager).trainer, GRPO(), num_steps=1, output_dir=tmp_path)
     assert built.model_init_kwargs == {
         "dtype": "float32",
         "trust_remote_code": False,
         "attn_implementation": "eager",
     }
     stepper = GRPO().stepper(
-        trainer_plan(eager), model_path=model_path, num_steps=1, output_dir=tmp_path
+        Plan(eager).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
     )
     assert stepper._trainer.model.config._attn_implementation == "eager"
 
@@ -228,7 +228,7 @@ def test_a_quantization_without_its_package_is_refused(monkeypatch):
         update={"compute": config.compute.model_copy(update={"backend": "modal"})}
     )
     with pytest.raises(ConfigError, match="on Modal has no bitsandbytes"):
-        place_of(place_plan(away)).check(samples=True)
+        place_of(Plan(away).place).check(samples=True)
 
 
 def test_an_adapters_shape_without_an_adapter_is_told_of():
@@ -252,7 +252,7 @@ def test_an_option_without_effect_is_told_of():
 def test_an_option_without_effect_does_not_reach_trl(tmp_path):
     chosen = {"logging_steps": 7, "push_to_hub": True, "report_to": "wandb", "use_cpu": False}
     built = build_options(
-        trainer_plan(make_config(trl=chosen)), GRPO(), num_steps=4, output_dir=tmp_path
+        Plan(make_config(trl=chosen)).trainer, GRPO(), num_steps=4, output_dir=tmp_path
     )
     assert (built.logging_steps, built.push_to_hub, built.report_to) == (1, False, [])
     assert len(check(make_config(trl=chosen))) == len(chosen)
@@ -316,7 +316,7 @@ def test_what_is_delivered_is_scored_without_autocast(model_path, tmp_path):
     for bf16 in (False, True):  # one after the other: accelerate has one precision a process
         config = make_config(trl={"bf16": bf16})
         stepper = GRPO().stepper(
-            trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path
+            Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
         )
         stepper.begin()
         scores = stepper.score([5, 6, 7, 8, 9])
@@ -342,7 +342,7 @@ def test_what_is_delivered_is_scored_without_autocast(model_path, tmp_path):
 def test_autocast_is_chosen_by_the_run_then_by_what_it_began_with(tmp_path, chosen, autocast, bf16):
     config = make_config(trl=chosen)
     built = build_options(
-        trainer_plan(config), GRPO(), num_steps=1, output_dir=tmp_path, autocast=autocast
+        Plan(config).trainer, GRPO(), num_steps=1, output_dir=tmp_path, autocast=autocast
     )
     assert built.bf16 == bf16
 
@@ -370,7 +370,7 @@ def test_an_option_with_a_key_of_its_own_is_refused(option):
 
 def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
     ours = set(
-        our_options(trainer_plan(make_config()), GRPOConfig, num_steps=1, output_dir=tmp_path)
+        our_options(Plan(make_config()).trainer, GRPOConfig, num_steps=1, output_dir=tmp_path)
     ) | {"use_cpu"}
     harmless = {"bf16", "use_cache", "dataloader_pin_memory", "model_init_kwargs"}
     assert ours - set(WE_SET) - set(REFUSED) - set(IDLE) == harmless
@@ -384,7 +384,7 @@ def test_what_only_the_trainer_can_refuse_is_a_config_error(model_path, tmp_path
     ]:
         with pytest.raises(ConfigError, match=message):
             GRPO().stepper(
-                trainer_plan(make_config(**training)),
+                Plan(make_config(**training)).trainer,
                 model_path=model_path,
                 num_steps=1,
                 output_dir=tmp_path,
@@ -403,5 +403,5 @@ def test_training_needs_no_folder_in_the_users_home(model_path, tmp_path, monkey
     (tmp_path / "home").touch()
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "home" / "datasets")
     GRPO().stepper(
-        trainer_plan(make_config()), model_path=model_path, num_steps=1, output_dir=tmp_path
+        Plan(make_config()).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path
     ).begin()

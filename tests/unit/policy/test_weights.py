@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeConfig, Qwen3
 from mortal_steps.config import NewModelConfig
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.errors import CorruptFileError, ModelError, StoreError, WeightsMismatchError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.policy.publishing import Publisher, probe_tokens
@@ -103,7 +103,7 @@ def test_a_published_adapter_is_the_policy_beside_its_base(model_path, tmp_path,
 def test_version_0_is_the_model_itself(model_path, tmp_path, store):
     for name, training in {"full": {}, "lora": LORA}.items():
         stepper = GRPO().stepper(
-            trainer_plan(make_config(**training)),
+            Plan(make_config(**training)).trainer,
             model_path=model_path,
             num_steps=1,
             output_dir=tmp_path,
@@ -168,7 +168,7 @@ def test_scoring_and_exporting_leave_no_trace(model_path, tmp_path, training):
     outcomes = []
     for disturbed in (False, True):
         stepper = GRPO().stepper(
-            trainer_plan(config), model_path=model_path, num_steps=2, output_dir=tmp_path / "out"
+            Plan(config).trainer, model_path=model_path, num_steps=2, output_dir=tmp_path / "out"
         )
         stepper.begin()
         stepper.train_step(make_batch(config, 0), seed=0)
@@ -238,7 +238,7 @@ def test_the_probe_is_the_first_prompt(model_path, tmp_path, store, prompt, leng
     keep_problems(store, problems, [])
     tokenizer = (
         GRPO()
-        .stepper(trainer_plan(config), model_path=model_path, num_steps=1, output_dir=tmp_path)
+        .stepper(Plan(config).trainer, model_path=model_path, num_steps=1, output_dir=tmp_path)
         .tokenizer
     )
     probe = probe_tokens(store, tokenizer, {}, config.model.max_model_len)
@@ -257,7 +257,7 @@ def test_a_run_without_problems_has_no_probe(store):
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(ModelError, match=r"no usable model at .*nowhere"):
         GRPO().stepper(
-            trainer_plan(make_config()),
+            Plan(make_config()).trainer,
             model_path=str(tmp_path / "nowhere"),
             num_steps=1,
             output_dir=tmp_path,
@@ -269,7 +269,7 @@ def test_a_model_without_tokenizer_is_named(model_path, tmp_path):
         shutil.copy(f"{model_path}/{name}", tmp_path / name)
     with pytest.raises(ModelError, match="has no tokenizer; save one there"):
         GRPO().stepper(
-            trainer_plan(make_config()), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path
+            Plan(make_config()).trainer, model_path=str(tmp_path), num_steps=1, output_dir=tmp_path
         )
 
 
@@ -278,5 +278,5 @@ def test_a_model_without_weights_is_named(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="cannot load the model"):
         GRPO().stepper(
-            trainer_plan(make_config()), model_path=str(tmp_path), num_steps=1, output_dir=tmp_path
+            Plan(make_config()).trainer, model_path=str(tmp_path), num_steps=1, output_dir=tmp_path
         )

@@ -7,7 +7,7 @@ import pytest
 from mortal_steps.errors import EngineError, UnusableProcessError
 from mortal_steps.orchestration.checking import resolve_defaults as defaults
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import place_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.engines.vllm.engine import VllmEngine
 from mortal_steps.rollout.engines.vllm.platforms import with_fixed_kernels
@@ -156,7 +156,7 @@ def test_weights_are_read_over_the_old_ones_on_a_gpu_that_is_not_shared_in_turn(
 ):
     let_there_be(monkeypatch, several(num_gpus))
     config = RunConfig.model_validate(values)
-    chosen = defaults._find_weight_sync(config.rollout, place_of(place_plan(config)).placement())
+    chosen = defaults._find_weight_sync(config.rollout, place_of(Plan(config).place).placement())
     settled = defaults.resolved(config, cores=2, weight_sync=chosen)
     assert settled.rollout.weight_sync == expected
     assert defaults.resolved_like(config, settled).rollout.weight_sync == expected

@@ -21,7 +21,7 @@ from mortal_steps.errors import (
     StoreError,
     WeightsMismatchError,
 )
-from mortal_steps.plan.parts import sampler_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.worker import RolloutWorker
@@ -69,7 +69,7 @@ def config(**rollout) -> RunConfig:
 
 def worker_for(store, model, **rollout) -> RolloutWorker:
     return RolloutWorker(
-        run_dir=str(store.root), model_path=str(model), plan=sampler_plan(config(**rollout))
+        run_dir=str(store.root), model_path=str(model), plan=Plan(config(**rollout)).sampler
     )
 
 
@@ -322,7 +322,7 @@ def test_without_what_the_actor_settled_about_chats_no_tool_is_called(store, mod
         {"rollout": {"engine": "transformers"}, "environment": tools}
     )
     worker = RolloutWorker(
-        run_dir=str(store.root), model_path=str(model_a), plan=sampler_plan(with_tools)
+        run_dir=str(store.root), model_path=str(model_a), plan=Plan(with_tools).sampler
     )
     worker.start()  # the actor may not be that far
     with refused(StoreError, "data/chat.json", "missing"):

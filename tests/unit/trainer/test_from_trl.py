@@ -19,7 +19,7 @@ from mortal.trainer.metrics_table import MetricsTable
 from mortal.trainer.trl_names import IN_ARGS, OTHER, SAME, SPECIAL
 from mortal_steps.config.trl_options import idleness, options_of, refusal
 from mortal_steps.errors import ConfigError, MortalError
-from mortal_steps.plan.parts import trainer_plan
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms import grpo
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.refused import refused
@@ -142,7 +142,7 @@ def test_what_trl_is_trained_with_is_what_was_given(options, tmp_path):
     args = GRPO(max_steps=8, reward_weights=[1.0], **options)
     config = config_of(args)
     steps = config.training.max_steps
-    built = build_options(trainer_plan(config), grpo.GRPO(), num_steps=steps, output_dir=tmp_path)
+    built = build_options(Plan(config).trainer, grpo.GRPO(), num_steps=steps, output_dir=tmp_path)
     different = {name for name in options_of("GRPOConfig") if name not in ABOUT_THE_PROCESS}
     different = {name for name in different if getattr(built, name) != getattr(args, name)}
     assert different == set()

@@ -47,7 +47,7 @@ from mortal_steps.places.modal.release import (
     other_volume,
     this_release,
 )
-from mortal_steps.plan.parts import worker_plans
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.store import RunStore
 from mortal_steps.system.faults import as_mortal_error
@@ -265,7 +265,7 @@ class WorkerHost:
                 shutil.copytree(self._runs_dir / where, name)
         config = settings.config.model_copy(update={"runs_dir": str(self._runs_dir)})
         self._is_node = config.compute.mode == "single_node"
-        plans = worker_plans(config)
+        plans = Plan(config).workers
         if self._hub is not None and (self._is_node or request.role == "rollout"):
             self._compiled = compiled_for(
                 plans.rollout.rollout, plans.rollout.model, Path(os.environ["HF_HOME"])

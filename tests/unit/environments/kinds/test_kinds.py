@@ -6,7 +6,7 @@ from mortal_steps.environments.kinds.episode_return import EpisodeReturn
 from mortal_steps.environments.kinds.skyrl import added_to
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.parts import code_plan
+from mortal_steps.plan.parts import Plan
 
 PROMPT = [{"role": "system", "content": "Add."}, {"role": "user", "content": "1 + 1?"}]
 
@@ -25,7 +25,7 @@ def test_a_kind_brings_all_that_a_run_needs(environment):
     config = parse_config({"environment": environment})
     assert config.environment.type == environment["type"]
     assert config.environment.is_used and config.num_made_rows is not None
-    assert code_plan(config).scoring == tuple(
+    assert Plan(config).code.scoring == tuple(
         filter(lambda spec: ".py:" in spec, environment.values())
     )
     other = {**environment, "retries": 3}
