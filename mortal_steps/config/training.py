@@ -253,6 +253,11 @@ class TrainingConfig(Section):
         """Completions per train step."""
         return self.batch_size * self.num_generations
 
+    def divides(self, num_groups: int) -> bool:
+        """Whether a batch of so many groups can be cut into micro-batches, and these dealt out to
+        the ranks: TRL drops what is left over."""
+        return num_groups * self.num_generations % (self.steps_per_generation * self.ranks) == 0
+
     @property
     def publishes_adapter(self) -> bool:
         """Whether rollout workers receive a LoRA adapter alone."""

@@ -124,14 +124,24 @@ class Session:
         timing = StageTiming(stage="get_batch", step=step, busy_s=time.perf_counter() - started)
         return BatchRef(step=step, file=file, num_problems=len(batch), timing=timing)
 
-    async def draw(self, step: int, round: int, rows: Sequence[int]) -> BatchRef:
-        """Commit these rows of the training problems as those of a round of a step."""
+    async def draw(
+        self, step: int, round: int, rows: Sequence[int], num_generations: int | None = None
+    ) -> BatchRef:
+        """Commit these rows of the training problems as those of a round of a step, to sample as
+        many completions of each; by default, a group."""
         file = step_file("get_batch", step, round)
         problems = [self.problems[row] for row in rows]
         write = functools.partial(self.store.write_record, file, problems, list[Problem])
         ref = await in_thread(write)
         timing = StageTiming(stage="get_batch", step=step, index=round)
-        return BatchRef(step=step, file=ref, num_problems=len(rows), timing=timing, round=round)
+        return BatchRef(
+            step=step,
+            file=ref,
+            num_problems=len(rows),
+            timing=timing,
+            round=round,
+            num_generations=num_generations,
+        )
 
     def shards_of(self, batch: BatchRef) -> range:
         """Return the numbers of the shards in which a batch is sampled. Those of a later round
@@ -150,7 +160,7 @@ class Session:
             problems=batch.file,
             start=start,
             stop=stop,
-            num_generations=self.run.config.training.num_generations,
+            num_generations=batch.num_generations or self.run.config.training.num_generations,
             sampling=self.run.config.sampling,
             weights=weights,
             output=step_file("generate", batch.step, shard),

@@ -35,9 +35,12 @@ from mortal_steps.config.rollout import (
     check_one_machine,
 )
 from mortal_steps.config.section import NAME, LocalPath, Section
+from mortal_steps.config.selection import Selection, everything
 from mortal_steps.config.training import TrainingConfig
+from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
+from mortal_steps.selection.table import ALL
 from mortal_steps.types import SamplingParams
 
 ROLLOUT_WORKERS = 2
@@ -64,6 +67,7 @@ class RunConfig(Section):
     rewards: RewardsConfig = RewardsConfig()
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()
+    selection: Selection = Field(default_factory=everything)
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: Annotated[CheckpointsConfig, NO_NUMBERS] = CheckpointsConfig()
     retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()
@@ -89,6 +93,17 @@ class RunConfig(Section):
                 f"rollout.source = {self.rollout.source!r}: algorithm.type = "
                 f"{self.algorithm.type!r} learns from {wanted!r}; leave rollout.source out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_sampled_is_selected(self) -> Self:
+        if self.selection.type != ALL and self.rollout.source != GENERATE:
+            raise ValueError(
+                f"selection.type = {self.selection.type!r} chooses among the groups that the run's "
+                f"own workers sample, and rollout.source is {self.rollout.source!r}; leave "
+                "[selection] out"
+            )
+        self.selection.check(self.training)
         return self
 
     @model_validator(mode="after")
@@ -289,7 +304,10 @@ class RunConfig(Section):
         if self.evaluation.eval_steps is None and not self.data.holds_out:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
-        return identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)
+        found = identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)
+        if not defaults and self.selection.type == ALL:  # as before there were others
+            del found["selection"]
+        return found
 
     def fingerprint(self) -> str:
         """Return the sha256 of what differs from the defaults in `identity()`: a key that a later

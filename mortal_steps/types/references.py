@@ -81,6 +81,8 @@ class BatchRef:
     timing: StageTiming
     round: int = 0
     """Number of the round, where a batch source samples a step in several."""
+    num_generations: int | None = None
+    """Completions of each problem; None: as many as a group has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)

@@ -24,7 +24,9 @@ class SourceKind(Extension):
 BATCH_SOURCES = Registry(
     "rollout.source",
     {
-        GENERATE: SourceKind(factory="mortal_steps.orchestration.batch_sources.rollouts:Rollouts"),
+        GENERATE: SourceKind(
+            factory="mortal_steps.orchestration.batch_sources.selecting:own_rollouts"
+        ),
         "rows": SourceKind(
             factory="mortal_steps.orchestration.batch_sources.rows:RowsOfTheDataset"
         ),

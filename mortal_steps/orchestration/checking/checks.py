@@ -15,6 +15,7 @@ from mortal_steps.config import (
     RolloutConfig,
     TrainingConfig,
 )
+from mortal_steps.config.selection import SelectionConfig
 from mortal_steps.config.sharding import check_sharding
 from mortal_steps.config.training import FULL
 from mortal_steps.config.trl_options import check_names, config_of
@@ -114,6 +115,16 @@ def check_trl_options(algorithm: str, model: ModelConfig, training: TrainingConf
 def context_of(model: ModelConfig) -> int:
     """Return how many tokens a prompt and its completion may have together."""
     return min(model.max_model_len, find_context(model) or model.max_model_len)
+
+
+def check_column(selection: SelectionConfig, problem: Problem) -> None:
+    """Raise `ConfigError` unless the rows have the column that the selection goes by."""
+    column = getattr(selection, "column", None)
+    if column is not None and column not in problem.columns:
+        raise ConfigError(
+            f"selection.column = {column!r}: the rows have no such column; they have "
+            f"{', '.join(problem.columns) or 'none beside the prompt'}"
+        )
 
 
 def check_pictures(source: str, model: ModelConfig, problem: Problem) -> None:

@@ -25,6 +25,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
 from mortal_steps.orchestration.checking.checks import (
     check_adapter,
+    check_column,
     check_engine,
     check_model,
     check_no_rows,
@@ -145,6 +146,7 @@ def check(
     check_pictures(config.data.source, config.model, train[0])
     if (config.environment.is_used or config.num_made_rows) and not config.data.source:
         check_no_rows(config.environment, config.training)
+    check_column(config.selection, train[0])
     check_rows(config.environment, train)
     check_rows(config.environment, held_out)
     if "rollout" in roles:

@@ -30,6 +30,7 @@ from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps
+from mortal_steps.selection.table import ALL
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
@@ -80,7 +81,8 @@ def fork_run(
         fingerprint = config.fingerprint() if changes else parent.info.fingerprint
         files = ForkFiles(parent, saved, RunStore(beside), config.rollout, fingerprint)
         files.take_state()  # at once: a parent that runs may remove it while all else is checked
-        problems = preflight.check(config, _same_problems(parent, changes), say, tell=tell)
+        same = _same_problems(parent, changes)
+        problems = preflight.check(config, same, say, tell=tell)
         if config.model.warm_start:
             _check_problems(parent, problems[0])
         _check_steps_ahead(config.training, saved, problems[0])
@@ -94,6 +96,9 @@ def fork_run(
             rounding=parent.info.rounding,
         )
         files.take_records(info.num_eval_problems)
+        knows_all = config.selection.type == ALL or files.take_selections(same is not None)
+        if tell is not None and not knows_all:
+            tell("the selection begins without a history: the fork's problems are not its parent's")
         fork = Run(files.store, config, info)
         judging = ("rewards", "evaluation", "data", "environment", "rollout", "model")
         judged_anew = any(is_below(key, judging) for key in changes)

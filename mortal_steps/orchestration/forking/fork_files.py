@@ -22,6 +22,7 @@ from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.runs.run import Run
+from mortal_steps.selection.history import files_before
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, link_verified
 from mortal_steps.types import Checkpoint
@@ -78,6 +79,14 @@ class ForkFiles:
             evaluation=last_evaluation(self.store, self._step, num_eval_problems),
         )
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
+
+    def take_selections(self, same_problems: bool) -> bool:
+        """Take over what the parent's selection knows of the problems, if they are the same ones.
+        Returns whether nothing that it knows is lost."""
+        known = files_before(self._parent.store, self._step, self._rollout.staleness)
+        for file in known if same_problems else ():
+            self._link(file)
+        return same_problems or not known
 
     def checkpoint(self) -> Checkpoint:
         return dataclasses.replace(

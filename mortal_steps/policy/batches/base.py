@@ -64,7 +64,7 @@ class Batch(ABC):
         """The scored completions among it, one reference a shard."""
         return ()
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         """Return what the step's line of metrics.jsonl counts, beside completions."""
         return {}
 

@@ -34,5 +34,5 @@ class Rows(Batch):
     def read(self, records: Records, step: int, plan: Any) -> RowBatch:
         return RowBatch(step=step, rows=records.read_record(self.rows, list[Problem]))
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         return {"num_rows": self.num_rows}

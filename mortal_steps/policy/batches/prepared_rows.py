@@ -56,7 +56,7 @@ class PreparedRows(Batch):
         order = _order(records, self.order)
         return RowIndices(step=step, order=order, first=self.first, stop=self.stop)
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         return {"num_prepared_rows": self.num_rows}
 
 

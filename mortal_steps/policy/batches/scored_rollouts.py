@@ -1,7 +1,7 @@
 """Completions and their scores, which GRPO and RLOO train on."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
@@ -32,11 +32,13 @@ class ScoredRollouts(Batch):
     kind = ""
     rewards: Sequence[RewardRef]
     """One per shard, in shard order."""
-    kept: Sequence[tuple[int, int]] | None = None
-    """The groups that are trained on, each as the index of its shard here and its own in the shard;
-    None: all of them."""
+    kept: Sequence[tuple[int, ...]] | None = None
+    """The groups that are trained on, each as the index of its shard here and its own in the shard,
+    and the same of each part that it was continued with; None: all of them."""
     cursor: int | None = None
     """Where the batch source goes on in the dataset after this step, if that depends on scores."""
+    shares: Mapping[str, float] | None = None
+    """Figures of what was sampled and not all trained on, for the metrics, by name."""
 
     @property
     def shards(self) -> Sequence[RewardRef]:
@@ -45,8 +47,9 @@ class ScoredRollouts(Batch):
     def files(self) -> list[FileRef]:
         return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
 
-    def counts(self) -> Mapping[str, int]:
-        return {} if self.kept is None else {"num_kept_groups": len(self.kept)}
+    def counts(self) -> Mapping[str, float]:
+        shares = {f"selection/{name}": value for name, value in (self.shares or {}).items()}
+        return shares if self.kept is None else {"num_kept_groups": len(self.kept), **shares}
 
     def content(self, records: Records) -> dict[str, Any]:
         """Return the shards' generations and scores; what reward functions report beside scores is
@@ -74,8 +77,11 @@ class ScoredRollouts(Batch):
         chosen = self.kept or [
             (n, m) for n, scored in enumerate(shards) for m in range(len(scored))
         ]
-        groups = [shards[shard][group] for shard, group in chosen]
-        _check_shape(groups, plan.training, step)
+        groups = [
+            _joined([shards[n][m] for n, m in zip(parts[::2], parts[1::2], strict=True)])
+            for parts in chosen
+        ]
+        _check_shape(groups, plan.training, step, may_be_fewer=self.kept is not None)
         return RolloutBatch(step=step, policy_version=min(versions), groups=groups)
 
 
@@ -130,11 +136,23 @@ def _scored_group(
     return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
 
 
-def _check_shape(groups: Sequence[RolloutGroup], training: TrainingConfig, step: int) -> None:
+def _joined(parts: Sequence[RolloutGroup]) -> RolloutGroup:
+    """Return the group that was sampled in these parts."""
+    if len(parts) == 1:
+        return parts[0]
+    rollouts = [rollout for part in parts for rollout in part.rollouts]
+    return replace(parts[0], rollouts=rollouts)
+
+
+def _check_shape(
+    groups: Sequence[RolloutGroup], training: TrainingConfig, step: int, *, may_be_fewer: bool
+) -> None:
     # TRL would silently drop what does not divide.
-    expected = [training.num_generations] * training.batch_size
-    found = [len(group.rollouts) for group in groups]
-    if found != expected:
+    size, found = training.batch_size, [len(group.rollouts) for group in groups]
+    if may_be_fewer and len(groups) < size and training.divides(len(groups)):
+        size = len(groups)
+    expected = [training.num_generations] * size
+    if not found or found != expected:
         raise StoreError(
             f"the shards of step {step} hold groups of {found} completions; the run trains on "
             f"{len(expected)} groups of {training.num_generations}"
