@@ -20,16 +20,19 @@ from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.rollout.episodes.base import Episodes
 from mortal_steps.rollout.episodes.single_turn import SingleTurn
 from mortal_steps.rollout.weight_sync.base import WeightSync
+from mortal_steps.selection.draw import Ask, Draw, Scores
 
 __all__ = [
     "GRPO",
     "RLOO",
     "Algorithm",
+    "Ask",
     "AskingEnvironment",
     "Batch",
     "BatchSource",
     "CalledEnvironment",
     "DatasetSource",
+    "Draw",
     "Engine",
     "Entry",
     "Episodes",
@@ -41,6 +44,7 @@ __all__ = [
     "Rows",
     "SampledTokens",
     "ScoredRollouts",
+    "Scores",
     "SingleTurn",
     "SourceRequest",
     "StepBatch",

@@ -23,6 +23,8 @@ class PlacePlan:
     environment: EnvironmentConfig
     algorithm: str
     """Name of the algorithm, or its code, such as `file.py:name`."""
+    selection: str
+    """`selection.type`."""
     scoring: Sequence[str]
     """The user's code that scores or answers calls."""
     objects: Sequence[str]

@@ -21,6 +21,7 @@ from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
 from mortal_steps.plan import hints
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.table import ALGORITHMS
+from mortal_steps.selection.table import SELECTIONS
 
 CODE_DATASET: Mapping[str, Any] = {
     "source": "OpenCoder-LLM/opc-sft-stage2",
@@ -32,6 +33,7 @@ CODE_DATASET: Mapping[str, Any] = {
 cases."""
 OF_A_KIND: Mapping[str, Registry[Extension]] = {
     "algorithm": ALGORITHMS,
+    "selection": SELECTIONS,
     "environment": ENVIRONMENTS,
 }
 """Tables whose `type` decides which keys they have. The first of a registry is the default."""

@@ -95,7 +95,8 @@ class Plan:
         """The user's code that decides the run's numbers."""
         config = self._config
         rollout, judging = config.rollout, config.eval_rewards
-        names = (config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source)
+        names = [config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source]
+        names.append(config.selection.type)
         scoring = (*config.rewards.code, *judging.code, *config.environment.code)
         return CodePlan(
             scoring=tuple(dict.fromkeys(scoring)),
@@ -165,6 +166,7 @@ class Plan:
             is_quantized=bool(config.model.quantization),
             environment=config.environment,
             algorithm=config.algorithm.type,
+            selection=config.selection.type,
             scoring=self.code.scoring,
             objects=config.users_objects,
         )

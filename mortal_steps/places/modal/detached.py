@@ -71,7 +71,7 @@ def code_of(plan: PlacePlan, *, all_in_containers: bool = False) -> dict[str, Pa
     rollout = plan.rollout
     names = [plan.algorithm, rollout.weight_sync or RELOAD, rollout.episodes]
     if all_in_containers:
-        names.append(rollout.source)
+        names += [rollout.source, plan.selection]
     specs = [name for name in names if names_code(name)]
     scores = plan.compute.scores_in_a_container or plan.environment.is_used
     if all_in_containers or scores:

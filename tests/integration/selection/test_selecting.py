@@ -1,0 +1,95 @@
+"""Runs that select what they sample: killed between rounds, with other workers, forked."""
+
+import pytest
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.batch_sources.selecting import Selecting
+from mortal_steps.orchestration.checking.checks import check_column
+from mortal_steps.orchestration.forking.fork import fork_run
+from mortal_steps.policy.journal import find_entry
+from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import check_run
+from mortal_steps.selection.history import read_selected
+from mortal_steps.types import Problem
+from tests.support import bare_flow
+
+STEPS = 6
+
+
+def config_of(folder, **options):
+    chosen = {f"selection.{name}": value for name, value in options.items()}
+    return bare_flow.project_config(folder, **chosen)
+
+
+def die_in(patch, *, step, round):
+    """End the process, as it were, when this round is planned and not sampled yet."""
+    plan, died = Selecting._plan, []
+
+    async def dying(self, at, done, asked):
+        batch = await plan(self, at, done, asked)
+        if (at, done.num_rounds) == (step, round) and not died:
+            died.append(at)
+            raise bare_flow.Killed
+        return batch
+
+    patch.setattr(Selecting, "_plan", dying)
+
+
+def records_of(run):
+    return [read_selected(run.store, step) for step in range(STEPS)]
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_killed_between_two_rounds_it_ends_with_the_same_bits(tmp_path, staleness):
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+        config = config_of(tmp_path / name, type="dynamic", max_rounds=2)
+        rollout = config.rollout.model_copy(update={"staleness": staleness})
+        config = config.model_copy(update={"rollout": rollout})
+        with bare_flow.bare_in(tmp_path / name) as patch:
+            if name == "killed":
+                die_in(patch, step=3, round=1)
+                with pytest.raises(bare_flow.Killed):
+                    bare_flow.go_on(config)
+            bare_flow.go_on(config)
+    whole, killed = (find_run(tmp_path / name / "runs", "run") for name in ("whole", "killed"))
+    assert max(record.num_rounds for record in records_of(whole)) == 2
+    assert records_of(killed) == records_of(whole)
+    assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
+    assert killed.metrics() == whole.metrics()
+    report = check_run(tmp_path / "killed/runs", "run")
+    assert [file for file in report.files if file.damage] == []
+
+
+def test_what_is_trained_on_is_what_was_kept(tmp_path):
+    config = config_of(tmp_path, type="screen", first=2)
+    with bare_flow.bare_in(tmp_path):
+        bare_flow.go_on(config)
+    run = find_run(tmp_path / "runs", "run")
+    size = config.training.num_generations
+    for step, record in enumerate(records_of(run)):
+        batch = find_entry(run.store, step).request.batch
+        assert batch.cursor == record.position and len(batch.kept) == len(record.kept)
+        assert all(len(parts) == 4 for parts in batch.kept), "begun, and gone on with"
+        read = batch.read(run.store, step, run.plan.trainer)
+        assert [len(group.rollouts) for group in read.groups] == [size] * len(record.kept)
+        tokens = [c.completion.token_ids for group in read.groups for c in group.rollouts]
+        assert run.metrics()[step]["num_kept_groups"] == len(record.kept)
+        assert len({tuple(each) for each in tokens}) > 1
+
+
+def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
+    config = config_of(tmp_path, type="curriculum", pool=2)
+    with bare_flow.bare_in(tmp_path):
+        parent = bare_flow.go_on(config)
+        fork = fork_run(parent, at_step=2, run_id="fork")
+        ended = bare_flow.go_on(fork.config)
+        assert records_of(ended) == records_of(parent)
+    assert ended.manifest.final.weights_sha256 == parent.manifest.final.weights_sha256
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    config = config_of(tmp_path, type="curriculum", column="level")
+    row = Problem(id="train-0", prompt="1 + 1", columns={"answer": "2"})
+    with pytest.raises(ConfigError, match=r"selection.column = 'level': .* they have answer"):
+        check_column(config.selection, row)

@@ -1,0 +1,234 @@
+"""Selections as pure generators, and what a run remembers of its problems."""
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.selection.draw import Ask, Draw, Scores
+from mortal_steps.selection.history import (
+    EVERY,
+    History,
+    Selected,
+    files_before,
+    history_file,
+    selected,
+    selected_file,
+    verdicts,
+)
+from mortal_steps.store import RunStore
+
+SIZE, GROUP, ROWS = 8, 16, 240
+KINDS = ("easy", "half", "hard")
+
+
+def kind_of(row: int) -> str:
+    return KINDS[row % 3]
+
+
+def selection(**options):
+    return RunConfig.model_validate(
+        {"selection": options, "training": {"batch_size": SIZE, "num_generations": GROUP}}
+    ).selection
+
+
+def draw(step=0, position=0, *, history=None, multiple=1, rows=ROWS, seed=0) -> Draw:
+    return Draw(
+        step=step,
+        batch_size=SIZE,
+        num_generations=GROUP,
+        multiple=multiple,
+        position=position,
+        row_at=lambda at: (7 * at + 3) % rows,
+        value_of=kind_of,
+        seen=history.seen if history else {},
+        by_value=history.by_value if history else {},
+        share=history.share if history else 0.5,
+        random=random.Random(f"{seed} {step}"),
+        options={},
+    )
+
+
+def scores_of(ask: Ask, rates, dice) -> Scores:
+    return Scores(tuple(float(dice.random() < rates[kind_of(ask.row)]) for _ in range(ask.count)))
+
+
+def next_of(told, ask: Ask) -> Scores:
+    return next(told)
+
+
+def play(kind, beginning: Draw, answer) -> tuple[list[list[Ask]], list[Scores], Sequence[int]]:
+    """Return the rounds, the scores of all asks, and what is kept."""
+    rounds, scores = [], []
+    going = kind.rounds(beginning)
+    try:
+        asked = next(going)
+        while True:
+            rounds.append(list(asked))
+            told = [answer(ask) for ask in asked]
+            scores += told
+            asked = going.send(told)
+    except StopIteration as end:
+        return rounds, scores, list(end.value)
+
+
+USELESS = {"easy": 1.0, "half": 0.5, "hard": 0.0}
+
+
+@pytest.mark.parametrize("name", ["curriculum", "screen", "dynamic"])
+@pytest.mark.parametrize("multiple", [1, 2, 8])
+def test_asked_again_with_the_same_scores_it_asks_for_the_same(name, multiple):
+    """And returns whole groups, each once, as many as can be trained on."""
+    dice, kind = random.Random(1), selection(type=name)
+    for case in range(300):
+        rates = {value: dice.choice([0.0, 0.02, 0.5, 0.98, 1.0]) for value in KINDS}
+        by_chance = partial(scores_of, rates=rates, dice=random.Random(case))
+        first = play(kind, draw(case, multiple=multiple), by_chance)
+        told = iter(first[1])
+        assert play(kind, draw(case, multiple=multiple), partial(next_of, told)) == first
+        rounds, _, kept = first
+        asks = [ask for asked in rounds for ask in asked]
+        assert 0 < len(kept) <= SIZE and len(kept) % multiple == 0 and len(set(kept)) == len(kept)
+        for number in kept:
+            parts, at = 0, number
+            while at is not None:
+                parts, at = parts + asks[at].count, asks[at].goes_on
+            assert parts == GROUP
+
+
+@pytest.mark.parametrize("rates", [dict.fromkeys(KINDS, rate) for rate in (0.0, 1.0)])
+@pytest.mark.parametrize("name", ["curriculum", "screen", "dynamic"])
+def test_a_dataset_that_is_all_solved_or_unsolved_trains_on(name, rates):
+    rounds, _, kept = play(selection(type=name), draw(), lambda ask: scores_of(ask, rates, random))
+    assert kept and len(rounds) <= 8
+
+
+def test_dynamic_goes_on_until_the_batch_differs_and_keeps_the_first_that_do():
+    dice = random.Random(0)
+    rounds, scores, kept = play(
+        selection(type="dynamic"), draw(), lambda ask: scores_of(ask, USELESS, dice)
+    )
+    differing = [number for number, each in enumerate(scores) if each.differ]
+    assert len(rounds) > 1 and all(len(asked) <= SIZE for asked in rounds)
+    assert kept == differing[:SIZE]
+
+
+def test_dynamic_fills_what_is_short_with_groups_that_do_not_differ():
+    one = iter([1.0, *[0.0] * 10_000])
+    rounds, scores, kept = play(
+        selection(type="dynamic", max_rounds=2),
+        draw(),
+        lambda ask: Scores((next(one), *[0.0] * (GROUP - 1))),
+    )
+    assert len(rounds) == 2 and scores[0].differ
+    assert kept == list(range(SIZE))
+
+
+def test_screen_samples_no_more_than_an_ordinary_step():
+    dice, kind = random.Random(0), selection(type="screen", first=4)
+    for step in range(50):
+        rounds, scores, kept = play(kind, draw(step), lambda ask: scores_of(ask, USELESS, dice))
+        asks = [ask for asked in rounds for ask in asked]
+        assert sum(ask.count for ask in asks) <= SIZE * GROUP
+        assert {ask.count for ask in asks} <= {4, GROUP - 4}
+        assert all(scores[asks[number].goes_on].differ for number in kept), "of use, or left out"
+
+
+def test_screen_needs_room_for_the_rest_of_a_group():
+    with pytest.raises(ValueError, match=r"selection\.first = 16 is not less than"):
+        selection(type="screen", first=GROUP)
+
+
+def learn(history, kind, step, rates, dice) -> Selected:
+    """Take a step with what is known, and record it."""
+    beginning = draw(step, 64 * step, history=history)
+    rounds, scores, kept = play(kind, beginning, lambda ask: scores_of(ask, rates, dice))
+    asks = [ask for asked in rounds for ask in asked]
+    record = selected(step, beginning.position, len(rounds), asks, scores, kept)
+    history._store.write_record(selected_file(step), record, Selected)
+    history.bring_to(step + 1)
+    return record
+
+
+def test_a_curriculum_learns_which_value_of_the_column_teaches(tmp_path):
+    dice, kind = random.Random(0), selection(type="curriculum", column="kind")
+    history = History(RunStore(tmp_path), kind_of)
+    records = [learn(history, kind, step, USELESS, dice) for step in range(30)]
+    late = [kind_of(row) for record in records[10:] for row in record.rows]
+    assert late.count("half") / len(late) > 0.6, "one third of the rows"
+    assert {"easy", "hard"} <= set(late), "a share is taken as it comes"
+
+
+def test_a_history_read_again_is_the_one_that_was_kept_in_memory(tmp_path):
+    dice, kind, store = random.Random(0), selection(type="dynamic"), RunStore(tmp_path)
+    history = History(store, kind_of)
+    for step in range(EVERY + 7):
+        learn(history, kind, step, USELESS, dice)
+    known = [each for each in vars(history) if not each.startswith("_")]
+
+    def again(first_step=0):
+        found = History(store, kind_of, first_step=first_step)
+        found.bring_to(EVERY + 7)
+        return [getattr(found, name) for name in known]
+
+    expected = [getattr(history, name) for name in known]
+    assert again() == expected
+    file = store.path(history_file(EVERY))
+    file.write_bytes(file.read_bytes().replace(b'"step":50', b'"step":51'))
+    assert again() == expected, "a damaged history is made again from the records"
+    assert files_before(store, EVERY + 7, 0) == [
+        history_file(EVERY),
+        *[selected_file(step) for step in range(EVERY, EVERY + 7)],
+    ]
+
+
+def test_a_fork_without_records_of_its_parents_steps_begins_with_nothing(tmp_path):
+    history = History(RunStore(tmp_path), kind_of, first_step=20)
+    history.bring_to(20)
+    assert (history.step, history.seen) == (20, {})
+
+
+@pytest.mark.parametrize(
+    ("rewards", "differ"),
+    [
+        ((0.1,) * 6, False),
+        ((142.857,) * 32, False),
+        ((1.0, 1.0 + 1e-9), False),
+        ((1.0, 1.001), True),
+        ((0.0, 1e-3), True),
+        ((1e9, 1e9 + 1), False),
+        ((1.0, None, None), False),
+        ((1.0, None, 0.0), True),
+        ((None, None), False),
+    ],
+)
+def test_which_rewards_differ(rewards, differ):
+    """TRL's own test, by a float32 standard deviation, sees variance among equal large scores."""
+    assert Scores(rewards).differ == differ
+
+
+def test_verdicts_are_shares_of_the_groups_and_go_by_the_best_reward_of_the_run():
+    asks = [Ask(row=row, count=2) for row in range(4)]
+    scores = [Scores(s) for s in [(0.5, 0.5), (0.5, 0.0), (0.0, 0.0), (None, 0.5)]]
+    record = selected(0, 4, 1, asks, scores, [0])
+    quarters = dict.fromkeys(("differing", "solved", "unsolved", "masked"), 0.25)
+    assert verdicts(record, None) == quarters
+    assert verdicts(record, 1.0) == {**quarters, "solved": 0.0, "unsolved": 0.5}
+
+
+def test_completions_without_a_reward_say_nothing_of_a_problem(tmp_path):
+    store = RunStore(tmp_path)
+    record = selected(
+        0,
+        2,
+        1,
+        [Ask(row=5, count=2), Ask(row=6, count=2)],
+        [Scores((None, 1.0)), Scores((1.0, 0.0))],
+        [0, 1],
+    )
+    store.write_record(selected_file(0), record, Selected)
+    history = History(store, kind_of)
+    history.bring_to(1)
+    assert set(history.seen) == {6} and history.seen[6].right == 1.0
