@@ -1,0 +1,87 @@
+"""One training run up to its goal, in a process of its own: `python -m benchmarks.efficiency.run
+JOB`. It drives the flow's own loop without Prefect, with the actor and one rollout worker in this
+process, which changes no bit."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.efficiency.tasks import write_task
+from benchmarks.jobs import ROOT
+from mortal_steps.plan.loader import load_config
+from mortal_steps.report.recorder import Recorder
+from mortal_steps.types import Evaluation
+from tests.support import bare_flow
+
+EVERY = 10
+"""Steps between two evaluations."""
+
+
+class Reached(BaseException):
+    """Ends a run at its goal."""
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(job["folder"])
+    folder.mkdir()
+    write_task(job["task"], folder)
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    bare_flow.preflight.check = bare_flow.unchecked  # type: ignore[assignment]
+    config = load_config(
+        ROOT / "deployments/configs/demo.toml",
+        [
+            *("data.source=train.jsonl", "data.eval_source=eval.jsonl"),
+            *('rewards.functions=["rewards.py:right"]', "run_id=run", "rollout.num_shards=1"),
+            *(f"evaluation.eval_steps={EVERY}", "evaluation.temperature=1.0"),
+            *("checkpoints.save_steps=1000000", f"training.max_steps={job['max_steps']}"),
+            f"seed={job['seed']}",
+            *job["overrides"],
+        ],
+    )
+    began = time.process_time()
+    reached = _train(config, job["goal"])
+    tokens = [row["num_sampled_tokens"] for row in _lines("metrics")]
+    judged = [[row["step"], row["right"]] for row in _lines("evaluations")]
+    return {
+        **job,
+        "reached": reached,
+        "steps": len(tokens),
+        "tokens": sum(tokens),
+        "judged": judged,
+        "cpu_s": time.process_time() - began,
+    }
+
+
+def _train(config: Any, goal: float) -> bool:
+    """Train until two evaluations in a row have a mean of at least the goal."""
+    last = [0.0]
+
+    class Watching(Recorder):
+        def evaluation(self, evaluation: Evaluation) -> None:
+            super().evaluation(evaluation)
+            score = evaluation.metrics["right"]
+            if evaluation.step and (score + last[0]) / 2 >= goal:
+                raise Reached
+            last[0] = score
+
+    bare_flow.Recorder = Watching  # type: ignore[misc]
+    try:
+        bare_flow.go_on(config)
+    except Reached:
+        return True
+    return False
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(f"runs/run/{name}.jsonl").read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    Path(asked["output"]).write_text(json.dumps(measure(asked)))
