@@ -47,9 +47,9 @@ class Saves:
         self._said = False
 
     async def end_step(self, done: int, say: Callable[[str], None]) -> None:
-        """Note that a step has ended: begin its checkpoint if one is due, and advance the manifest
-        unless a checkpoint is being written."""
-        due = self._session.schedule.checkpoints(done)
+        """Note that a step has ended: begin its checkpoint if one is due, as after the last, and
+        advance the manifest unless a checkpoint is being written."""
+        due = self._session.schedule.checkpoints(done) or done == self._run.num_steps
         if self._pending is not None and (due or not await self._is_saving()):
             await self._count()
         if due:
@@ -72,7 +72,7 @@ class Saves:
 
     def _may_begin(self, done: int) -> bool:
         """Return whether a checkpoint can be written beside a train step that follows."""
-        config, last = self._session.run.config, self._run.info.num_steps
+        config, last = self._session.run.config, self._run.num_steps
         can = config.compute.place.saves_beside
         return can and config.checkpoints.background and done < last
 

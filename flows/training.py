@@ -12,6 +12,8 @@ or a benchmark.
 
 import asyncio
 import contextlib
+import functools
+import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
@@ -30,6 +32,9 @@ from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import counted
 from mortal_steps.runs.argument import run_argument
+from mortal_steps.runs.ending import decide
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -137,8 +142,9 @@ class Training:
                 starting = self._evaluate(0, first, progress)
                 run.update(evaluation=await stop.guard(starting))
             progress.begin_steps(ready.step)
-            for step in range(ready.step, run.info.num_steps):
+            for step in range(ready.step, run.num_steps):
                 self._recorder.begin_step()
+                began = time.monotonic()
                 rolling_out = stop.guard(self._rolled_out(step))
                 problems, batch = await self._or_save(rolling_out, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
@@ -152,6 +158,10 @@ class Training:
                 if schedule.evaluates(self._trained):
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
+                run.note(busy_s=run.manifest.busy_s + time.monotonic() - began)
+                if await self._ends(self._trained):
+                    progress.note(f"the run ends here: {run.ended.why if run.ended else ''}")
+                elif schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
                 self._tell(progress)
                 await self._saves.end_step(self._trained, progress.note)
@@ -159,9 +169,30 @@ class Training:
                 run.note(pace_s=speed.step_s)
                 progress.update(took, speed)
                 await forgetting
+                if run.num_steps == self._trained:
+                    break
                 if self._recorder.report_due():
                     await stop.guard(self._report())
             await self._forget()
+
+    async def _ends(self, done: int) -> bool:
+        """Decide whether the run ends after `done` steps, and record it if it does."""
+        run, schedule = self._run, self._session.schedule
+        until = run.config.training.until
+        due = schedule.evaluates if schedule.holds_evaluations else schedule.checkpoints
+        if run.ended is not None or not (until.ends and due(done)) or done == run.info.num_steps:
+            return run.ended is not None and done == run.ended.step
+        ended = decide(
+            until,
+            done,
+            metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
+            evaluations=run.logs.read(EVALUATIONS),
+            dollars=self._session.budget.spent(),
+            hours=run.manifest.busy_s / 3600,
+        )
+        if ended is not None:
+            await in_thread(functools.partial(run.end, ended))
+        return ended is not None
 
     async def _forget(self) -> None:
         """Drop what is kept in memory and in Prefect for steps that are done."""

@@ -83,7 +83,7 @@ class SavedRun:
     @property
     def num_steps(self) -> int:
         """Train steps of the whole run."""
-        return self._run.info.num_steps
+        return self._run.num_steps
 
     def metrics(self) -> pandas.DataFrame:
         """Return one row for each train step: its reward, its loss and its other metrics."""

@@ -60,7 +60,7 @@ def _driver_here(run: Run) -> LeaseRecord:
         there = f"; on Modal: `mortal stop {run_id} --volume {compute.volume}`"
         raise StoreError(
             f"no process drives run {run_id} in {run.store.root.parent} ({run.status()}, step "
-            f"{run.manifest.step} of {run.info.num_steps}); there is nothing to stop"
+            f"{run.manifest.step} of {run.num_steps}); there is nothing to stop"
             + (there if compute.volume else "")
         )
     if not driver.is_here():

@@ -92,7 +92,7 @@ class NoticeEvents:
 
 def payload(run: Run, notice: Notice) -> dict[str, Any]:
     """Return the payload of a notice's event; `subject` and `body` are for people."""
-    at = f"step {notice.step} of {run.info.num_steps}"
+    at = f"step {notice.step} of {run.num_steps}"
     advice = f"What to do: {notice.advice}." if notice.advice else ""
     parts = [f"{run.info.run_id}, {at}: {notice.text}.", advice, run.manifest.ui_url or ""]
     return {
@@ -100,7 +100,7 @@ def payload(run: Run, notice: Notice) -> dict[str, Any]:
         "run_dir": str(run.store.root.absolute()),
         "level": notice.level,
         "step": notice.step,
-        "num_steps": run.info.num_steps,
+        "num_steps": run.num_steps,
         "value": notice.value,
         "text": notice.text,
         "advice": notice.advice,

@@ -3,13 +3,10 @@ JOB`. It drives the flow's own loop without Prefect, with the actor and one roll
 process, which changes no bit."""
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from benchmarks.efficiency.tasks import write_task
 from benchmarks.jobs import ROOT
@@ -30,13 +27,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(job["folder"])
     folder.mkdir()
     write_task(job["task"], folder)
-    os.chdir(folder)
-    torch.set_num_threads(1)
-    bare_flow.preflight.check = bare_flow.unchecked  # type: ignore[assignment]
     config = load_config(
         ROOT / "deployments/configs/demo.toml",
         [
-            *("data.source=train.jsonl", "data.eval_source=eval.jsonl"),
+            *(f"data.source={folder}/train.jsonl", f"data.eval_source={folder}/eval.jsonl"),
             *('rewards.functions=["rewards.py:right"]', "run_id=run", "rollout.num_shards=1"),
             *(f"evaluation.eval_steps={EVERY}", "evaluation.temperature=1.0"),
             *("checkpoints.save_steps=1000000", f"training.max_steps={job['max_steps']}"),
@@ -45,9 +39,10 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         ],
     )
     began = time.process_time()
-    reached = _train(config, job["goal"])
-    tokens = [row["num_sampled_tokens"] for row in _lines("metrics")]
-    judged = [[row["step"], row["right"]] for row in _lines("evaluations")]
+    with bare_flow.bare_in(folder):
+        reached = _train(config, job["goal"])
+    tokens = [row["num_sampled_tokens"] for row in _lines(folder, "metrics")]
+    judged = [[row["step"], row["right"]] for row in _lines(folder, "evaluations")]
     return {
         **job,
         "reached": reached,
@@ -70,16 +65,16 @@ def _train(config: Any, goal: float) -> bool:
                 raise Reached
             last[0] = score
 
-    bare_flow.Recorder = Watching  # type: ignore[misc]
     try:
-        bare_flow.go_on(config)
+        bare_flow.go_on(config, recorder=Watching)
     except Reached:
         return True
     return False
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(f"runs/run/{name}.jsonl").read_text().splitlines()]
+def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    log = folder / f"runs/run/{name}.jsonl"
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 if __name__ == "__main__":

@@ -54,6 +54,6 @@ def fetch_run(volume: str, run_id: str, runs_dir: Path, *, everything: bool) -> 
         volume_runs.fetch(RunsVolume(volume), run_id, runs_dir, everything=everything)
     )
     run = find_run(runs_dir, run_id)
-    done = f"step {run.manifest.step} of {run.info.num_steps}"
+    done = f"step {run.manifest.step} of {run.num_steps}"
     model = "" if run.manifest.final else f", without a final model: it is at {done}"
     return f"{run_id} is in {root.absolute()}{model}"

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, StateOptions, Trl
 from mortal_steps.config.section import Options, Section
+from mortal_steps.config.until import UntilConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 """TRL's losses of GRPO, by the papers that introduced them.
@@ -182,6 +183,7 @@ class TrainingConfig(Section):
     use_lora: Annotated[bool, STATE] = False
     """Train a LoRA adapter instead of the whole model."""
     lora: LoraConfig = LoraConfig()
+    until: Annotated[UntilConfig, NO_NUMBERS] = UntilConfig()
     trl: Annotated[Options, OPTIONS_OF_STATE] = Field(default_factory=dict)
     """Any other option of TRL's GRPOConfig, or of the algorithm's own, which checks it itself."""
 

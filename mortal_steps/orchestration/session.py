@@ -266,8 +266,9 @@ class Session:
         return dataclasses.replace(ready, timing=timing)
 
     async def save_final(self) -> FinalModel:
-        key = self._key("save_final", self.run.info.num_steps)
-        saved: FinalModel = await self.compute.call("actor", "save_final", key=key)
+        step = self.run.num_steps
+        key = self._key("save_final", step)
+        saved: FinalModel = await self.compute.call("actor", "save_final", key=key, step=step)
         return saved
 
     async def call(

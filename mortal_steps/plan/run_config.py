@@ -40,6 +40,7 @@ from mortal_steps.config.training import TrainingConfig
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
+from mortal_steps.scores import reward_names
 from mortal_steps.selection.table import ALL
 from mortal_steps.types import SamplingParams
 
@@ -112,6 +113,22 @@ class RunConfig(Section):
         for option in self.training.trl:
             if option in decided:
                 raise ValueError(f"training.trl.{option} is set by {decided[option]}; use that")
+        return self
+
+    @model_validator(mode="after")
+    def _there_are_scores_to_end_by(self) -> Self:
+        until = self.training.until
+        if until.judges and not self.evaluates:
+            raise ValueError(
+                "training.until looks at evaluations, and the run has none; hold problems out "
+                "(data.eval_samples, data.eval_source), and see evaluation.eval_steps"
+            )
+        scores = ["reward", *reward_names(self.eval_rewards)]
+        if until.metric and not self.algorithm.judges_by_loss and until.metric not in scores:
+            raise ValueError(
+                f"training.until.metric = {until.metric!r} is no score of the evaluations, which "
+                f"have {', '.join(scores)}"
+            )
         return self
 
     @model_validator(mode="after")

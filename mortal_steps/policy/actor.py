@@ -248,13 +248,14 @@ class Actor:
             self._saver.finish()
         return saved
 
-    def save_final(self) -> FinalModel:
-        """Write the model after the run's last step to `final/`."""
-        state = self._states.bring_to(self._num_steps)
+    def save_final(self, *, step: int | None = None) -> FinalModel:
+        """Write the model after the run's last step to `final/`; `step` is that one, if the run
+        has ended early."""
+        step = self._num_steps if step is None else step
+        state = self._states.bring_to(step)
         self._saver.finish()
         training = self._plan.trainer.training
         merges = training.use_lora and training.lora.merge_final
-        step = self._num_steps
         same = [checkpoints.path_of(step), weights.path_of(step)]
         if recovery.parent_of(self._store):
             same = []  # a fork that loses its last checkpoint may have no other way to these bits

@@ -108,6 +108,8 @@ class RunSummary(RunStatus):
     """What it was warned of while it ran, oldest first."""
     all_equal: bool = False
     """Whether the rewards of each group were equal in every step."""
+    ended: str = ""
+    """Why the run ended before the last step that it was begun with; empty if it did not."""
     is_unchanged: bool = False
     """Whether the final model has the weights that the run began with."""
 
@@ -144,6 +146,8 @@ class RunSummary(RunStatus):
         judged = scores_text({n: score for n, score in self.eval.items() if n != "reward"})
         if judged:
             parts.append(f"held out: {judged}")
+        if self.ended:
+            parts.append(f"ended as {self.ended}")
         if self.nothing_learned:
             parts.append(self.nothing_learned)
         return ", ".join(parts)
@@ -190,6 +194,7 @@ def summarize(run: Run) -> RunSummary:
             for notice in read_notices(store)
             if notice.level == "warning" and notice.event != FINISHED
         ],
+        ended=run.ended.why if run.ended else "",
         all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
         is_unchanged=_is_unchanged(run),
     )

@@ -46,6 +46,8 @@ class RunManifest:
     """Why the run failed or stopped."""
     pace_s: float | None = None
     """Seconds per train step over the last steps of the process that drives it."""
+    busy_s: float = 0.0
+    """Seconds in which processes took its steps, as far as that was counted."""
     attempts: int = 0
     """How many processes have begun to drive the run, as far as that was counted."""
     ui_url: str | None = None

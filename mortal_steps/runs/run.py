@@ -17,6 +17,8 @@ from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
+from mortal_steps.runs.ending import FILE as ENDING
+from mortal_steps.runs.ending import Ended, read_end
 from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_lines
 from mortal_steps.runs.manifest import (
@@ -56,6 +58,7 @@ class Run:
         self.logs = RunLogs(store.root)
         self._config = config
         self._lease: Lease | None = None
+        self._ended: Ended | None = None
         self._committing = threading.Lock()
 
     @property
@@ -70,6 +73,26 @@ class Run:
     def plan(self) -> Plan:
         """What the parts of the run work with; raises as `config` does."""
         return Plan(self.config)
+
+    @property
+    def ended(self) -> Ended | None:
+        """Why the run ends before the last step that it was begun with; raises
+        `CorruptFileError`."""
+        if self._ended is None:
+            self._ended = read_end(self.store)
+        return self._ended
+
+    @property
+    def num_steps(self) -> int:
+        """Train steps of the whole run: fewer than it was begun with, if it has ended early."""
+        ended = self.ended
+        return self.info.num_steps if ended is None else ended.step
+
+    def end(self, ended: Ended) -> None:
+        """Record the end of the run before its last step."""
+        self._check_lease()
+        self.store.write_record(ENDING, ended, Ended)
+        self._ended = ended
 
     def settings(self) -> Mapping[str, Any]:
         """Read config.toml as plain values, all of which it holds: to look at a run imports no code
@@ -211,7 +234,7 @@ class Run:
         """Record the final model in the manifest, and remove the checkpoints that a completed run
         does not keep."""
         known, keep = self.manifest.checkpoints, self.config.checkpoints
-        if known and known[-1].step == self.info.num_steps:
+        if known and known[-1].step == self.num_steps:
             best = self.manifest.best_step if keep.keep_best else None
             last = known[-keep.num_after_completion :]
             known = tuple(c for c in known if c in last or c.step == best)

@@ -59,7 +59,7 @@ def trained_model(run: Run) -> SavedModel:
     if run.manifest.final is None or not run.is_complete():
         raise StoreError(
             f"run {run.info.run_id} in {run.store.root.parent} has no finished model: it is "
-            f"{run.status()}, step {run.manifest.step} of {run.info.num_steps}; finish it with "
+            f"{run.status()}, step {run.manifest.step} of {run.num_steps}; finish it with "
             f"`mortal resume {run.info.run_id}`"
         )
     return _final_models(run)[0]
@@ -90,7 +90,7 @@ def saved_models(run: Run) -> list[SavedModel]:
 
 
 def _final_models(run: Run) -> list[SavedModel]:
-    final, end = run.manifest.final, run.info.num_steps
+    final, end = run.manifest.final, run.num_steps
     if final is None:
         return []
     kind: Kind = "adapter" if is_adapter(run.store.path(final.path)) else "model"
@@ -110,7 +110,7 @@ def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> Save
     if not steps:
         raise StoreError(
             f"run {run.info.run_id} has saved no {what} yet: it is {run.status()}, step "
-            f"{run.manifest.step} of {run.info.num_steps}"
+            f"{run.manifest.step} of {run.num_steps}"
         )
     wanted = steps[-1] if step is None else step
     if wanted not in steps:
@@ -193,7 +193,7 @@ def _digest(run: Run, saved: SavedModel) -> str:
 
 
 def _not_there(run: Run, step: int, steps: Sequence[int], what: str) -> str:
-    run_id, end = run.info.run_id, run.info.num_steps
+    run_id, end = run.info.run_id, run.num_steps
     there = ", ".join(map(str, steps))
     if not 0 <= step <= end:
         return f"--step {step}: run {run_id} has {end} steps; it holds {what}s of the steps {there}"

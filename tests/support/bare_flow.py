@@ -95,10 +95,10 @@ def unchecked(config, known=None, say=None, **others):
     return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=came.num_rows))
 
 
-def go_on(config, *, killed_after=None):
+def go_on(config, *, killed_after=None, recorder=Recorder):
     """Drive the run to its end, or kill it once that step is taken but not yet noted."""
 
-    class DyingRecorder(Recorder):
+    class DyingRecorder(recorder):
         def step(self, problems, batch, result):
             if result.step == killed_after:
                 raise Killed

@@ -37,6 +37,9 @@ from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
+ENDLESS = ("constant", "constant_with_warmup", "inverse_sqrt")
+"""Schedules of the learning rate that do not depend on the number of steps."""
+
 TRAINS_ON_SEVERAL = (
     "ACCELERATE_USE_DEEPSPEED",
     "ACCELERATE_USE_FSDP",
@@ -259,6 +262,19 @@ def check_adapter(
         raise ConfigError(
             f"training.lora.target_modules adapts {found[0]}: {name} takes no adapters of "
             f"embeddings; {merged}"
+        )
+
+
+def warn_of_schedule(training: TrainingConfig) -> None:
+    """Warn where the learning rate's schedule goes by a length that the run may not have."""
+    schedule = training.trl.get("lr_scheduler_type", "linear")
+    if training.until.ends and schedule not in ENDLESS:
+        logger.warning(
+            "training.until may end the run before its last step, to which the learning rate goes "
+            "down (training.trl.lr_scheduler_type = %r): it will not be at its end then. Of the "
+            "schedules, %s have no length",
+            schedule,
+            ", ".join(ENDLESS),
         )
 
 

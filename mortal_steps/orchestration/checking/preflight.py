@@ -35,6 +35,7 @@ from mortal_steps.orchestration.checking.checks import (
     check_runs_dir,
     check_trl_options,
     context_of,
+    warn_of_schedule,
     warn_of_unjudged_checkpoints,
 )
 from mortal_steps.orchestration.checking.data_lines import (
@@ -143,6 +144,7 @@ def check(
         num_steps = num_train_steps(len(train), config.training)
         warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
         warn_of_answers(train)
+    warn_of_schedule(config.training)
     check_pictures(config.data.source, config.model, train[0])
     if (config.environment.is_used or config.num_made_rows) and not config.data.source:
         check_no_rows(config.environment, config.training)

@@ -90,7 +90,7 @@ NO_NUMBERS = (
     *("rewards.dry_run", "rewards.num_reward_workers", "rewards.timeout_s", "rewards.retries"),
     *("rewards.on_error", "rewards.credentials", "rewards.sandbox.", "rewards.accept_changed"),
     *("rollout.num_rollout_workers", "rollout.weight_sync", "rollout.canary_tolerance"),
-    *("training.rank_timeout_s", "training.max_idle_steps"),
+    *("training.rank_timeout_s", "training.max_idle_steps", "training.until."),
     "rollout.sleep_while_training",
     *("environment.timeout_s", "environment.retries", "environment.on_error"),
     *("environment.python", "environment.type"),  # the kind of others is in theirs

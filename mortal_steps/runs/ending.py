@@ -1,0 +1,99 @@
+"""The end of a run before its last step (`[training.until]`): decided once, recorded, then obeyed.
+
+What scores, tokens and rollouts decide is a function of the run's logs up to the step, so that a
+run that is killed before the record decides the same. Dollars and hours are no such function:
+what counts is the record.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mortal_steps.config.until import UntilConfig
+from mortal_steps.store import RunStore
+
+FILE = "end.json"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """Why a run ended after a step that is not its last."""
+
+    step: int
+    """Train steps done."""
+    key: str
+    """Of `[training.until]`, such as `goal`."""
+    why: str
+    """For people, such as `exact_match was at least 0.9 in 2 evaluations in a row`."""
+
+
+def read_end(store: RunStore) -> Ended | None:
+    """Raises `CorruptFileError`."""
+    found = store.find_record(FILE, Ended)
+    return None if found is None else found[1]
+
+
+def decide(
+    until: UntilConfig,
+    step: int,
+    *,
+    metrics: Sequence[Row],
+    evaluations: Sequence[Row],
+    dollars: float,
+    hours: float,
+) -> Ended | None:
+    """Return why the run ends after `step` steps, of which these are the lines of the logs; None if
+    it goes on."""
+    for key, why in _reasons(until, metrics, evaluations, dollars, hours):
+        return Ended(step=step, key=key, why=why)
+    return None
+
+
+def _reasons(
+    until: UntilConfig,
+    metrics: Sequence[Row],
+    evaluations: Sequence[Row],
+    dollars: float,
+    hours: float,
+) -> Iterator[tuple[str, str]]:
+    name = until.metric or _merit(evaluations)
+    lower = name.endswith("loss")
+    scores = [row[name] for row in evaluations if row.get(name) is not None]
+    if until.goal is not None and len(scores) >= until.evaluations:
+        last = scores[-until.evaluations :]
+        if all(score <= until.goal if lower else score >= until.goal for score in last):
+            most = "at most" if lower else "at least"
+            times = f"{until.evaluations} evaluations in a row"
+            yield "goal", f"{name} was {most} {until.goal:g} in {times}"
+    if until.patience is not None and len(scores) > until.patience:
+        best = min(scores) if lower else max(scores)
+        since = len(scores) - 1 - scores.index(best)
+        if since >= until.patience:
+            yield "patience", f"{name} was {best:.4g} {since} evaluations ago and no better since"
+    tokens = sum(_tokens(metrics))
+    if until.max_tokens is not None and tokens >= until.max_tokens:
+        yield "max_tokens", f"{tokens:,} tokens are used (max_tokens = {until.max_tokens:,})"
+    rollouts = sum(row.get("num_scored", 0) for row in metrics)
+    if until.max_rollouts is not None and rollouts >= until.max_rollouts:
+        of = f"max_rollouts = {until.max_rollouts:,}"
+        yield "max_rollouts", f"{rollouts:,} completions are scored ({of})"
+    if until.max_dollars is not None and dollars >= until.max_dollars:
+        of = f"max_dollars = {until.max_dollars:g}"
+        yield "max_dollars", f"{dollars:.2f} dollars are spent ({of})"
+    if until.max_hours is not None and hours >= until.max_hours:
+        yield "max_hours", f"it was driven for {hours:.2f} hours (max_hours = {until.max_hours:g})"
+
+
+def _merit(evaluations: Sequence[Row]) -> str:
+    return "reward" if any(row.get("reward") is not None for row in evaluations) else "loss"
+
+
+def _tokens(metrics: Sequence[Row]) -> Iterator[int]:
+    """Yield the tokens of each step. TRL counts those of rows, and counts them up."""
+    if metrics and "num_prepared_rows" in metrics[-1]:
+        yield int(metrics[-1].get("num_tokens", 0))
+        return
+    for row in metrics:
+        yield row.get("num_sampled_tokens", row.get("num_trained_tokens", 0))
