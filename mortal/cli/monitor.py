@@ -1,8 +1,9 @@
-"""`status`, `samples`, `logs`, `track`: look into runs, including those in progress."""
+"""`status`, `samples`, `problems`, `logs`, `track`: look into runs, including those in progress."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -96,6 +97,44 @@ def samples(
         typer.echo(f"run {run_id} learns from rows of a dataset: it samples nothing", err=True)
     else:
         typer.echo(f"none of the step's completions is {' or '.join(wanted)}", err=True)
+
+
+def problems(
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    count: Annotated[
+        int, typer.Option("--number", "-n", min=0, metavar="N", help="How many lines.")
+    ] = 20,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            metavar="VERDICT",
+            help="solved (at each visit), unsolved (at none), worse (than they were), between, or "
+            "never (a reward).",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how often each problem of a run was solved, over its steps.
+
+    Those with the lowest rewards come first. What is solved or never solved at each visit teaches
+    nothing: docs/selection.md says what to do about it.
+    """
+    from mortal.terminal.problems import show_problems
+    from mortal_steps.report.problems import VERDICTS, problems_of
+    from mortal_steps.runs.run import find_run
+
+    if only is not None and only not in VERDICTS:
+        raise typer.BadParameter(f"{only!r} is none of {', '.join(VERDICTS)}")
+    runs_dir, run_id = split_run(run_id, runs_dir)
+    found = problems_of(find_run(runs_dir, run_id))
+    chosen = [each for each in found.problems if only in (None, each.verdict)]
+    chosen.sort(key=lambda each: sum(each.rates) / max(len(each.rates), 1))
+    if as_json:
+        print_json({**dataclasses.asdict(found), "problems": chosen})
+    else:
+        show_problems(found, chosen[:count])
 
 
 def logs(

@@ -97,3 +97,11 @@ def sample_here(
             )
         finally:
             worker.close()
+
+
+class GradedModelWorker(FinishedModelWorker):
+    """The same with a model that is no folder of the store: one of the hub, or of another run."""
+
+    def _engine_with(self, weights: WeightsRef) -> Engine:
+        self._loaded = weights
+        return self._started_engine()

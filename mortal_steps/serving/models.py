@@ -65,6 +65,12 @@ def trained_model(run: Run) -> SavedModel:
     return _final_models(run)[0]
 
 
+def folder_of_trained(run: Run) -> tuple[str, str]:
+    """Return the folder of the final model, whole, and its digest; raises as `trained_files`."""
+    path = whole_model(run, trained_model(run))
+    return str(run.store.path(path).absolute()), run.store.folder_digest(path)
+
+
 def trained_files(run: Run) -> dict[str, tuple[Path, str]]:
     """Return where each file of the final model is, whole and with its tokenizer, and the digest
     that is listed there, by name. Raises `StoreError` for a run that is not complete, and

@@ -73,6 +73,12 @@ def chosen_problems(
     return load_problems(data, plan.seed, num_made=plan.num_made, own_rows=own)[0]
 
 
+def all_problems(plan: ProblemsPlan) -> list[Problem]:
+    """Return the training problems of the dataset. Raises `DataError`."""
+    own = own_rows(plan.environment)
+    return load_problems(plan.data, plan.seed, num_made=plan.num_made, own_rows=own)[0]
+
+
 def try_rollout(
     workers: Mapping[Role, WorkerSpec],
     problems: Sequence[Problem],

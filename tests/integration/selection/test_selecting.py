@@ -7,6 +7,7 @@ from mortal_steps.orchestration.batch_sources.selecting import Selecting
 from mortal_steps.orchestration.checking.checks import check_column
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.policy.journal import find_entry
+from mortal_steps.report.problems import VERDICTS, problems_of
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.selection.history import read_selected
@@ -55,6 +56,10 @@ def test_killed_between_two_rounds_it_ends_with_the_same_bits(tmp_path, stalenes
     whole, killed = (find_run(tmp_path / name / "runs", "run") for name in ("whole", "killed"))
     assert max(record.num_rounds for record in records_of(whole)) == 2
     assert records_of(killed) == records_of(whole)
+    found = problems_of(killed)
+    rows = {row for record in records_of(killed) for row in record.rows}
+    assert found.num_sampled == len(rows) and (found.first_step, found.last_step) == (1, STEPS)
+    assert sum(map(found.count, VERDICTS)) == found.num_sampled
     assert killed.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
     assert killed.metrics() == whole.metrics()
     report = check_run(tmp_path / "killed/runs", "run")

@@ -1,0 +1,83 @@
+"""`mortal grade`: every problem several times, durable like a run."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from mortal_steps.orchestration.trials.grading import FOLDER, Graded, Grades, Grading, write_rows
+from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+from mortal_steps.orchestration.trials.trial import all_problems
+from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.parts import Plan
+from mortal_steps.types import Problem
+from tests.support.project import write_project
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_grading_that_is_killed_goes_on_and_gives_the_same_grades(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = load_config(write_project(tmp_path), ["rollout.num_rollout_workers=1"])
+    settings = settings_of_trial(config)
+    plan = Plan(settings)
+    problems = all_problems(plan.problems)[:12]
+
+    def grade(runs_dir, report=lambda done, of: None):
+        grading = Grading(
+            plan,
+            passing_workers(plan.workers),
+            problems,
+            settings.sampling,
+            num_generations=3,
+            problems_per_shard=4,
+            runs_dir=Path(runs_dir),
+        )
+        return asyncio.run(grading.grade(report=report))
+
+    def dying(done, of):
+        assert of == 36
+        raise Killed
+
+    with pytest.raises(Killed):
+        grade("killed", dying)
+    [shards] = Path("killed").glob(f"{FOLDER}/*/shards")
+    there = {path: path.stat().st_mtime_ns for path in shards.glob("generations-*")}
+    assert there
+    grades = grade("killed")
+    assert {path: path.stat().st_mtime_ns for path in there} == there, "none is sampled again"
+    assert grades == grade("whole")
+    assert [each.num_scored for each in grades.problems] == [3] * 12
+
+
+def graded(num_solved, num_scored=8) -> Graded:
+    problem = Problem(id="train-0", prompt="1 + 1 =", columns={"answer": "2"})
+    mean = num_solved / num_scored if num_scored else None
+    return Graded(problem=problem, num_scored=num_scored, num_solved=num_solved, mean_reward=mean)
+
+
+@pytest.mark.parametrize(
+    ("problem", "rate", "size"),
+    [
+        (graded(0), 0.0, None),
+        (graded(8), 1.0, None),
+        (graded(4), 0.5, 2),
+        (graded(1), 0.125, 8),
+        (graded(7), 0.875, 8),
+        (graded(0, 0), None, None),
+    ],
+)
+def test_a_group_is_as_large_as_it_takes_to_see_one_that_differs(problem, rate, size):
+    assert (problem.pass_rate, problem.group_size) == (rate, size)
+
+
+def test_the_file_is_the_dataset_with_its_grades(tmp_path):
+    grades = Grades(problems=[graded(2)], num_generations=8, success=1.0)
+    write_rows(tmp_path / "graded.jsonl", grades)
+    row = json.loads((tmp_path / "graded.jsonl").read_text())
+    added = {"pass_rate": 0.25, "mean_reward": 0.25, "group_size": 4}
+    assert row == {"prompt": "1 + 1 =", "answer": "2", **added}
+    assert grades.pass_at(8) == [1.0]
