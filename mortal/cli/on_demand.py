@@ -117,6 +117,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "show:runs",
         "monitor:status",
         "show:show",
+        "show:compare",
         "monitor:samples",
         "monitor:problems",
         "monitor:logs",

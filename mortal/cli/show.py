@@ -1,4 +1,4 @@
-"""`runs`, `show`, `verify`, `fetch`: the commands that look at runs, here or on a Modal Volume."""
+"""`runs`, `show`, `compare`, `verify`, `fetch`: look at runs, here or on a Modal Volume."""
 
 from __future__ import annotations
 
@@ -55,6 +55,45 @@ def show(
         print_json(summary)
     else:
         show_run(summary)
+
+
+def compare(
+    run_ids: Annotated[
+        list[str], typer.Argument(metavar="RUN RUN...", help="Ids of runs, or their folders.")
+    ],
+    runs_dir: RunsDir = Path("runs"),
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="SCORE", help="Score of the evaluations. Default: reward or loss."),
+    ] = None,
+    by: Annotated[
+        str, typer.Option(metavar="AXIS", help="Draw against tokens or steps.")
+    ] = "tokens",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Draw a PNG of them here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show several runs beside each other: what each reached, what it used, and in what their
+    configurations differ.
+    """
+    from mortal.terminal.comparison import show_comparison
+    from mortal_steps.report import comparison
+    from mortal_steps.runs.run import find_run
+
+    if len(run_ids) < 2:
+        raise typer.BadParameter("name two runs or more")
+    axis = next((each for each in comparison.BYS if each == by), None)
+    if axis is None:
+        raise typer.BadParameter(f"--by {by}: it is {' or '.join(comparison.BYS)}")
+    runs = [find_run(*split_run(each, runs_dir)) for each in run_ids]
+    found = comparison.compare(runs, metric)
+    if output is not None:
+        output.write_bytes(comparison.picture(runs, found, axis))
+    if as_json:
+        print_json(found)
+    else:
+        show_comparison(found)
 
 
 def list_checkpoints(

@@ -50,11 +50,11 @@ def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> N
     """Draw rewards, or losses where rows of a dataset are learned."""
     merit = "loss" if "num_prepared_rows" in metrics[-1] else "reward"
     judged = "reward" if any("reward" in row for row in evaluations) else merit
-    steps, rewards = _points(metrics, merit)
+    steps, rewards = points(metrics, merit)
     axes.plot(steps, rewards, color=FAINT, linewidth=1, label="training, each step")
     label = f"training, mean of {WINDOW} steps"
-    axes.plot(steps, _means(rewards), color=FULL, linewidth=2, label=label)
-    steps, rewards = _points(evaluations, judged)
+    axes.plot(steps, means(rewards), color=FULL, linewidth=2, label=label)
+    steps, rewards = points(evaluations, judged)
     if steps:
         axes.plot(
             steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label="held-out problems"
@@ -84,8 +84,8 @@ def _panels(metrics: Rows) -> dict[str, dict[str, str]]:
 
 def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str]) -> None:
     for key, label in lines.items():
-        steps, values = _points(metrics, key)
-        axes.plot(steps, _means(values), linewidth=1.5, label=label[:24])
+        steps, values = points(metrics, key)
+        axes.plot(steps, means(values), linewidth=1.5, label=label[:24])
     axes.set_title(title, fontsize="small")
     axes.tick_params(labelsize="x-small")
     axes.grid(alpha=0.3)
@@ -93,12 +93,12 @@ def _draw_panel(axes: Axes, title: str, metrics: Rows, lines: Mapping[str, str])
         axes.legend(loc="best", fontsize="x-small", framealpha=0.6)
 
 
-def _points(rows: Rows, key: str) -> tuple[list[int], list[float]]:
+def points(rows: Rows, key: str) -> tuple[list[int], list[float]]:
     found = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _means(values: Sequence[float]) -> list[float]:
+def means(values: Sequence[float]) -> list[float]:
     return [
         sum(values[max(0, end - WINDOW) : end]) / min(WINDOW, end)
         for end in range(1, len(values) + 1)

@@ -1,0 +1,43 @@
+"""`mortal compare`: several runs beside each other."""
+
+import json
+from typing import Any
+
+import typer
+
+from mortal.terminal.console import print_columns
+from mortal_steps.report.comparison import Comparison
+from mortal_steps.report.units import number
+
+VALUE_CHARS = 40
+
+
+def show_comparison(found: Comparison) -> None:
+    """Print what each run reached and used, and in what their configurations differ."""
+    heading = ("run", "status", "steps", "tokens", "hours", "training", "best", "at step", "last")
+    lines = [
+        (
+            run.run_id,
+            run.status,
+            str(run.steps),
+            f"{run.tokens:,}",
+            "-" if run.hours is None else f"{run.hours:.2f}",
+            number(run.merit),
+            number(run.best),
+            "-" if run.best_step is None else str(run.best_step),
+            number(run.last),
+        )
+        for run in found.runs
+    ]
+    print_columns([heading, *lines], title=f"held out: {found.metric}")
+    if not found.differences:
+        typer.echo("their configurations decide the same numbers")
+        return
+    names = ("key", *(run.run_id for run in found.runs))
+    rows = [(key, *map(_short, values)) for key, values in found.differences.items()]
+    print_columns([names, *rows], title="in what their configurations differ")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= VALUE_CHARS else f"{text[: VALUE_CHARS - 1]}…"

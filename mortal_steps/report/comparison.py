@@ -1,0 +1,153 @@
+"""Several runs beside each other: what each reached and used, and in what their configurations
+differ."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from mortal_steps.errors import DataError
+from mortal_steps.report.curve import means, points
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.manifest import merit_of
+from mortal_steps.runs.run import Run
+
+if TYPE_CHECKING:  # slow to import, and needed for the picture
+    from matplotlib.axes import Axes
+
+By = Literal["tokens", "steps"]
+BYS: tuple[By, ...] = get_args(By)
+MISSING = "-"
+WIDTH, HEIGHT, DPI = 9.0, 4.5, 110
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """A run among others."""
+
+    run_id: str
+    status: str
+    steps: int
+    tokens: int
+    """Sampled or, where rows are learned, trained on."""
+    hours: float | None
+    """In which it was driven; None where that was not counted."""
+    merit: float | None
+    """Mean reward of its last steps or, with the other sign, the loss."""
+    best: float | None
+    """The best of its evaluations, by the metric that they are compared by."""
+    best_step: int | None
+    last: float | None
+    """The last of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    metric: str
+    """Score of the evaluations that the runs are compared by."""
+    runs: Sequence[Compared]
+    differences: Mapping[str, Sequence[Any]]
+    """Each key of the configuration in which they differ, with the value of each run."""
+
+
+def compare(runs: Sequence[Run], metric: str | None = None) -> Comparison:
+    """Compare at least two runs. Raises `DataError` for a metric that none has."""
+    of_rows = all("num_prepared_rows" in row for run in runs for row in run.metrics()[-1:])
+    name = metric or ("loss" if of_rows else "reward")
+    known = {key for run in runs for row in run.logs.read(EVALUATIONS) for key in row} - {"step"}
+    if metric is not None and metric not in known:
+        there = ", ".join(sorted(known)) or "none"
+        raise DataError(f"no evaluation has the score {metric!r}; they have {there}")
+    return Comparison(
+        metric=name,
+        runs=[_compared(run, name) for run in runs],
+        differences=_differences([_flat(run.config.identity()) for run in runs]),
+    )
+
+
+def _compared(run: Run, metric: str) -> Compared:
+    rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
+    steps, scores = points(judged, metric)
+    merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
+    lower = metric.endswith("loss")
+    best = (min if lower else max)(scores, default=None)
+    return Compared(
+        run_id=run.info.run_id,
+        status=run.status(),
+        steps=run.manifest.step,
+        tokens=_tokens(rows)[-1] if rows else 0,
+        hours=run.manifest.busy_s / 3600 if run.manifest.busy_s else None,
+        merit=sum(merits) / len(merits) if merits else None,
+        best=best,
+        best_step=None if best is None else steps[scores.index(best)],
+        last=scores[-1] if scores else None,
+    )
+
+
+def _tokens(rows: Sequence[Row]) -> list[int]:
+    """Return the tokens used up to each step."""
+    if rows and "num_prepared_rows" in rows[-1]:
+        return [int(row.get("num_tokens", 0)) for row in rows]
+    used = [row.get("num_sampled_tokens", row.get("num_trained_tokens", 0)) for row in rows]
+    return list(itertools.accumulate(used))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    keys = sorted({key for config in configs for key in config})
+    values = {key: [config.get(key, MISSING) for config in configs] for key in keys}
+    return {key: each for key, each in values.items() if any(one != each[0] for one in each)}
+
+
+def picture(runs: Sequence[Run], comparison: Comparison, by: By) -> bytes:
+    """Draw a PNG of training and of the held-out scores, against sampled tokens or steps."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    training, held_out = figure.subplots(1, 2)
+    merit = "loss" if comparison.metric == "loss" else "reward"
+    for run in runs:
+        rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
+        at = dict(zip([0, *(row["step"] for row in rows)], [0, *_tokens(rows)], strict=True))
+        _draw(training, run.info.run_id, rows, merit, at if by == "tokens" else None, smooth=True)
+        _draw(held_out, run.info.run_id, judged, comparison.metric, at if by == "tokens" else None)
+    named = "sampled tokens" if by == "tokens" else "train steps"
+    training.set(title="training", xlabel=named, ylabel=f"mean {merit}")
+    held_out.set(title="held out", xlabel=named, ylabel=comparison.metric)
+    for axes in (training, held_out):
+        axes.grid(alpha=0.3)
+    held_out.legend(loc="best", fontsize="x-small", framealpha=0.6)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    return drawn.getvalue()
+
+
+def _draw(
+    axes: Axes,
+    name: str,
+    rows: Sequence[Row],
+    key: str,
+    at: Mapping[int, int] | None,
+    *,
+    smooth: bool = False,
+) -> None:
+    steps, values = points(rows, key)
+    where = steps if at is None else [at.get(step, 0) for step in steps]
+    marker = "" if smooth else "o"
+    axes.plot(where, means(values) if smooth else values, label=name[:32], marker=marker)
