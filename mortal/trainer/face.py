@@ -25,6 +25,8 @@ SETS = {
     "model.quantization": "the parameter quantization_config",
     "rollout.engine": "the parameter mode, or use_vllm in args,",
     "algorithm.type": "the class",
+    "training.trl.model_init_kwargs": "the model object",
+    "training.trl.pad_token": "the parameter processing_class",
 }
 """Key -> what sets it, where that is not the mode."""
 

@@ -55,7 +55,7 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
         refuse_argument(name, value, found)
     if args is None:
         return found, ()
-    kind = kind_of(args, CONFIGS.values())
+    kind = kind_of(args, CONFIGS.values(), ", or write the options as parameters")
     _check_once(found, kind)
     found["algorithm"] = found["algorithm"] or _algorithm_of(kind)
     values = plain_values(args, kind)

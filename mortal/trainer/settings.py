@@ -68,9 +68,11 @@ def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that follow from parameters which are not plain values: the mode, and all
     those that may be objects. Raises the errors of the modules in `objects`."""
     runs_dir = checked_runs_dir(given["runs_dir"], ORIGIN)
+    adapted = given["peft_config"] is not None
+    model, tokenizer = given["model"], given["processing_class"]
     keys: dict[str, Any] = {
         **checked_mode(given["mode"]).settings(),
-        **model_settings(given["model"], given["processing_class"], runs_dir),
+        **model_settings(model, tokenizer, runs_dir, has_adapter=adapted),
         "runs_dir": runs_dir,
     }
     keys |= environment_keys(given["tools"], given["environment_factory"], runs_dir)

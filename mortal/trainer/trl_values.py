@@ -12,15 +12,14 @@ from mortal_steps.config.trl_options import options_of
 from mortal_steps.errors import ConfigError
 
 
-def kind_of(args: Any, kinds: Iterable[str]) -> str:
+def kind_of(args: Any, kinds: Iterable[str], otherwise: str = "") -> str:
     """Return which of these configurations of TRL's it is. Raises `ConfigError` for another, and in
-    a script that several processes run."""
+    a script that several processes run. `otherwise`: what else may be done without one."""
     kinds = tuple(kinds)
     kind = next((each.__name__ for each in type(args).__mro__ if each.__name__ in kinds), None)
     if kind is None:
         raise ConfigError(
-            f"args is of type {type(args).__name__}; give TRL's {' or '.join(kinds)}, or "
-            "write the options as parameters"
+            f"args is of type {type(args).__name__}; give TRL's {' or '.join(kinds)}{otherwise}"
         )
     if args.world_size > 1:
         raise ConfigError(
@@ -142,7 +141,7 @@ def placed(
     others in `config`. What `config` has itself wins, unless TRL's options have `asked` for another
     value: then `ConfigError` is raised."""
     own = dict(flat(found["config"] or {}))
-    for table in {key.rpartition(".")[0] for key in keys} & own.keys():
+    for table in ({key.rpartition(".")[0] for key in keys} | {"training.trl"}) & own.keys():
         if isinstance(own[table], Mapping):
             own |= {f"{table}.{name}": value for name, value in own.pop(table).items()}
     for key, value in keys.items():
