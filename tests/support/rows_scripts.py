@@ -54,7 +54,7 @@ DATA = {
 @pytest.fixture(scope="module")
 def both(request, tmp_path_factory, server):
     """Runs the module's `SCRIPTS` twice, one after the other in a process that has imported TRL
-    before. Of each, by its output folder: the run, what it printed, and both folders."""
+    before. Of each, by its output folder: the run, what it printed, and the folder of stock."""
     folder, scripts = tmp_path_factory.mktemp("scripts"), request.module.SCRIPTS
     build_model(folder / "model", SHAPE, seed=1)
     with_template(folder / "model")

@@ -16,5 +16,6 @@ training_args = KTOConfig(
     report_to="none",
 )
 trainer = KTOTrainer(model="model", args=training_args, train_dataset=dataset)
-trainer.train()
+result = trainer.train()
+print("train_loss", result.metrics["train_loss"])
 trainer.save_model(training_args.output_dir)

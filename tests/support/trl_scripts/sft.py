@@ -15,5 +15,5 @@ trainer = SFTTrainer(
     ),
     train_dataset=dataset,
 )
-trainer.train()
+print(trainer.train())
 trainer.save_model("sft")

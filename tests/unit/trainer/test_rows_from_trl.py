@@ -22,7 +22,7 @@ from transformers import (
 import mortal
 from mortal import Distributed, SingleNode
 from mortal_steps.config.trl_options import CONFIGS_OF_ROWS, options_of
-from mortal_steps.errors import ConfigError, DataError, ModelError, MortalError
+from mortal_steps.errors import ConfigError, DataError, ModelError, MortalError, RunNotFoundError
 from mortal_steps.plan.parts import trainer_plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
@@ -208,6 +208,17 @@ def test_as_many_rows_are_read_as_the_steps_take_unless_they_are_packed():
     args = CONFIGS["SFTConfig"](max_steps=3, per_device_train_batch_size=2)
     path = config_of(args=args, train_dataset=endless).data.source
     assert len(Path(path).read_text().splitlines()) == 6
+
+
+def test_a_trainer_without_a_run_says_so():
+    trainer = mortal.KTOTrainer("org/model", train_dataset=ROWS)
+    with refused(RunNotFoundError, "KTOTrainer(run_id=...)"):
+        trainer.evaluate()
+    with refused(RunNotFoundError, "no run named 'kto'"):
+        trainer.train(resume=True)
+    with refused(ConfigError, "evaluate(eval_dataset=...)"):
+        trainer.evaluate(eval_dataset=ROWS)
+    assert trainer.accelerator.is_main_process and trainer.hub_model_id is None
 
 
 class TestModels:
