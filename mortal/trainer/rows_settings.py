@@ -117,6 +117,11 @@ def _model_keys(
     is_object = not isinstance(model, str | Path)
     if is_object:
         _check_kind(model, task, trainer_of_rows(algorithm))
+        if given["quantization_config"] is not None:
+            raise ModelError(
+                "quantization_config beside a model object, which is loaded already; give the "
+                "model's name"
+            )
     keys = model_settings(
         model,
         tokenizer,

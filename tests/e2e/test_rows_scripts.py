@@ -42,7 +42,7 @@ def test_a_run_is_told_by_its_algorithm_and_its_loss(both):
 
 
 def test_a_command_line_an_adapter_and_evaluations(both):
-    run, said, stock = both["chat"]
+    run, said, _ = both["chat"]
     evaluations = [json.loads(line) for line in run.store.path("evaluations.jsonl").open()]
     assert [row["step"] for row in evaluations] == [2, 4, 6]
     lora = run.config.training.lora

@@ -244,6 +244,15 @@ class TestModels:
         assert options == {"attn_implementation": "eager"}
         assert config_of(model=Qwen3ForCausalLM.from_pretrained(tiny)).training.trl == {}
 
+    def test_a_model_object_is_not_quantized(self, tiny):
+        model = Qwen3ForCausalLM.from_pretrained(tiny)
+        given = {"quantization_config": BitsAndBytesConfig(load_in_4bit=True)}
+        with refused(ModelError, "quantization_config beside a model object"):
+            config_of(model=model, peft_config=LoraConfig(), **given)
+        model.is_quantized = True
+        with refused(ModelError, "model is quantized"):
+            config_of(model=model, peft_config=LoraConfig())
+
     def test_frozen_weights_need_an_adapter(self, tiny):
         model = Qwen3ForCausalLM.from_pretrained(tiny)
         model.get_input_embeddings().requires_grad_(False)
