@@ -9,14 +9,22 @@ from prefect.runtime import flow_run
 from mortal_flows.deployed import is_deployed, wait_for_driver
 from mortal_flows.grpo_train import NAME, train
 from mortal_flows.project_folder import enter_project_folder
-from mortal_flows.settings import FLOW_RUN, RunId
+from mortal_flows.settings import FLOW_RUN, RunId, flow_run_of
 from mortal_flows.terminal import stand_alone
+from mortal_steps.errors import MortalError
 from mortal_steps.orchestration.open_run import resume_config
+from mortal_steps.runs.run import find_run
 
 
 def flow_run_name() -> str:
-    """`grpo/<run_id>`."""
-    return f"{FLOW_RUN}{flow_run.parameters['run_id'].strip()}"
+    """Such as `grpo/<run_id>`, which also stands for a run that is not here."""
+    enter_project_folder()
+    run_id = flow_run.parameters["run_id"].strip()
+    try:
+        begun = find_run(Path(flow_run.parameters["runs_dir"]), run_id).config
+    except MortalError:
+        return f"{FLOW_RUN}{run_id}"
+    return flow_run_of(begun.model_copy(update={"run_id": run_id}))
 
 
 @flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)
@@ -35,7 +43,7 @@ async def grpo_resume(
     an id that none of them has.
 
     Args:
-        run_id: Id of the run, as `mortal runs` lists it: the name of its flow runs without `grpo/`.
+        run_id: Id of the run, as `mortal runs` lists it: the name of its flow runs, after the `/`.
         overrides: Settings to change for this time, each as `section.key=value`, such as
             `compute.modal.max_cost=30`. What would change the run's numbers is refused.
         runs_dir: Folder that holds all runs. A relative path starts in the project's folder.

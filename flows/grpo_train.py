@@ -65,7 +65,7 @@ the automations that bring runs back recognise them by it."""
 
 
 def flow_run_name() -> str:
-    """`grpo/<run_id>`. Prefect asks for it before it calls the flow."""
+    """Such as `grpo/<run_id>`. Prefect asks for it before it calls the flow."""
     enter_project_folder()
     return run_name(UUID(flow_run.id), flow_run.parameters)
 

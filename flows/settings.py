@@ -19,11 +19,12 @@ from mortal_steps.plan.loader import (
     read_toml,
 )
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.runs.run import find_run
 from mortal_steps.store.identity import IDENTITY_FILE
 
 FLOW_RUN = "grpo/"
-"""How the names of flow runs begin; the run's id follows."""
+"""How the names of flow runs begin where it is not known what they train."""
 
 
 def plain_run_id(value: str) -> str:
@@ -89,15 +90,24 @@ def _runs_dir(file: Path, overrides: Iterable[str]) -> str:
 
 
 def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
-    """`grpo/<run id>`. If the parameters make no configuration, the flow run's own id takes its
-    place: the flow then reports what is wrong with them."""
+    """See `flow_run_of`. If the parameters make no configuration, the flow run's own id takes the
+    place of the run's: the flow then reports what is wrong with them."""
     config, file = parameters.get("config"), parameters.get("config_file")
     overrides, backend = parameters.get("overrides") or (), parameters.get("backend")
     try:
         chosen = settings(flow_run_id, config, file, overrides, backend)
     except MortalError:
         return f"{FLOW_RUN}{flow_run_id}"
-    return f"{FLOW_RUN}{chosen.run_id}"
+    return flow_run_of(chosen)
+
+
+def flow_run_of(config: RunConfig) -> str:
+    """Return the name of a run's flow runs: the algorithm and the run's id, such as `sft/<run id>`,
+    with `grpo` for an algorithm of one's own."""
+    algorithm = config.algorithm.type
+    return (
+        f"{algorithm}/{config.run_id}" if algorithm in ALGORITHMS else f"{FLOW_RUN}{config.run_id}"
+    )
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:

@@ -18,13 +18,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mortal import errors, extend, rewards
     from mortal.reading import open_run, runs
-    from mortal.trainer import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+    from mortal.trainer import (
+        Distributed,
+        DPOTrainer,
+        GPUConfig,
+        KTOTrainer,
+        MortalTrainer,
+        RewardTrainer,
+        SFTTrainer,
+        SingleNode,
+        TrainingResult,
+    )
     from mortal_steps import __version__
 
 __all__ = [
+    "DPOTrainer",
     "Distributed",
     "GPUConfig",
+    "KTOTrainer",
     "MortalTrainer",
+    "RewardTrainer",
+    "SFTTrainer",
     "SingleNode",
     "TrainingResult",
     "__version__",

@@ -141,9 +141,11 @@ class SavedRun:
         return pandas.read_parquet(self._run.store.path(file.path))
 
     def __repr__(self) -> str:
-        rewards = [row["reward"] for row in self._run.metrics() if row["reward"] is not None]
-        reward = f", reward {number(rewards[-1])}" if rewards else ""
-        return f"<run {self.run_id}: {self.status}, step {self.step}/{self.num_steps}{reward}>"
+        judged = "loss" if self._run.config.algorithm.judges_by_loss else "reward"
+        values = [row.get(judged) for row in self._run.metrics()]
+        known = [value for value in values if value is not None]
+        last = f", {judged} {number(known[-1])}" if known else ""
+        return f"<run {self.run_id}: {self.status}, step {self.step}/{self.num_steps}{last}>"
 
 
 def table(

@@ -46,10 +46,11 @@ def chart(
     fork: int | None = None,
     drawn: Mapping[str, str] = MappingProxyType({}),
     columns: int = WIDTH + BESIDE,
+    judged: str = "problems",
 ) -> list[str]:
     """Return lines of at most 76 columns, or as many as there are `columns`; none for too few
-    steps. Each `·` is the mean training reward of some steps, each `o` an evaluation. `drawn` says
-    how the completions of either are chosen."""
+    steps. Each `·` is the mean training reward of some steps, each `o` an evaluation on what is
+    `judged`. `drawn` says how the completions of either are chosen."""
     if len(training) < FEWEST:
         return []
     width = max(FEWEST, min(WIDTH, columns - BESIDE))
@@ -79,7 +80,7 @@ def chart(
     lines.append(f"{'step':>9} └{'1':<{width - len(str(last))}}{last}")
     legend = [f"{TRAINING} training{_how(drawn, 'training')}"]
     if held_out:
-        legend.append(f"{HELD_OUT} held-out problems{_how(drawn, 'held_out')}")
+        legend.append(f"{HELD_OUT} held-out {judged}{_how(drawn, 'held_out')}")
     if fork is not None:
         legend.append(f"{FORK} fork")
     lines.append(f"{'':>9}  {'  '.join(legend)}")
@@ -129,7 +130,8 @@ def show_run(run: RunSummary) -> None:
 def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
     curves = run.curve["training"], run.curve["held_out"]
-    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width):
+    judged = "problems" if run.merit == "reward" else "rows"
+    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width, judged=judged):
         console.print(text)
 
 

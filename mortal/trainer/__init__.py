@@ -1,10 +1,14 @@
-"""`MortalTrainer`: training from Python, with the same flow as `mortal train`.
+"""Training from Python, with the same flow as `mortal train`.
 
-trainer     the trainer's parameters
-controls    what can be done with its run
+trainer     `MortalTrainer` and its parameters
+rows        `SFTTrainer` and the other trainers that learn from rows
+controls    what can be done with a trainer's run
+scripts     what scripts for TRL call beside training
 modes       where a run's workers are
-settings    turns the trainer's parameters into a configuration
-from_trl    turns TRL's configuration into the trainer's parameters, with the names in trl_names
+face        turns a trainer's parameters into a configuration; which keys the parameters are is in
+            settings, and in rows_settings
+from_trl    turns TRL's configuration into parameters and keys, and so does rows_from_trl; what is
+            alike for all is in trl_values, the names in trl_names
 objects/    turns Python objects among the parameters into files
 owner       the trainer's side of the process that drives the run, and their messages
 process     the inside of that process, and what it can do
@@ -13,6 +17,17 @@ result      the result of a run; its table of metrics is in metrics_table
 
 from mortal.trainer.modes import Distributed, GPUConfig, SingleNode
 from mortal.trainer.result import TrainingResult
+from mortal.trainer.rows import DPOTrainer, KTOTrainer, RewardTrainer, SFTTrainer
 from mortal.trainer.trainer import MortalTrainer
 
-__all__ = ["Distributed", "GPUConfig", "MortalTrainer", "SingleNode", "TrainingResult"]
+__all__ = [
+    "DPOTrainer",
+    "Distributed",
+    "GPUConfig",
+    "KTOTrainer",
+    "MortalTrainer",
+    "RewardTrainer",
+    "SFTTrainer",
+    "SingleNode",
+    "TrainingResult",
+]

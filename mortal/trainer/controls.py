@@ -13,6 +13,7 @@ from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
+from mortal.trainer.scripts import ScriptCalls
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.status import RunStatus, status_of
@@ -27,16 +28,14 @@ if TYPE_CHECKING:
 STOP_PATIENCE_S = 600.0
 
 
-class RunControls:
-    """The part of `MortalTrainer` that acts on its run, once there is a configuration."""
+class RunControls(ScriptCalls):
+    """The part of a trainer that acts on its run, once there is a configuration."""
 
     config: RunConfig
     """The whole configuration of the run."""
     mode: Mode
     _mode_is_given: bool
     """Whether the script chose it; otherwise it is a default."""
-    _repo_id: str | None
-    """The repository on the hub that TRL's configuration names."""
 
     @property
     def run_id(self) -> str | None:
@@ -55,8 +54,8 @@ class RunControls:
         A trainer has one run; a second call continues it.
 
         Args:
-            resume: Id of a run to continue, or True for the newest run of this name in the runs
-                directory.
+            resume: Id of a run to continue, or True for the newest run of this name and algorithm
+                in the runs directory.
             detach: Let a container on Modal drive the run, and return at once.
             resume_from_checkpoint: TRL's name of `resume`.
 
@@ -130,8 +129,8 @@ class RunControls:
         return _push_to_hub(run, repo_id, private=private, token=token, message=message)
 
     def status(self) -> RunStatus:
-        """Return the run's step, its reward, and what it waits for; if it is driven here, also its
-        pace and ETA."""
+        """Return the run's step, its reward or loss, and what it waits for; if it is driven here,
+        also its pace and ETA."""
         run = self._run()
         return _look_on_modal(run) if _may_be_elsewhere(run) else status_of(run)
 
@@ -150,7 +149,7 @@ class RunControls:
         if self.config.run_id is None:
             raise RunNotFoundError(
                 "the trainer has no run yet; call train(), or name an existing run with "
-                "MortalTrainer(run_id=...)"
+                f"{type(self).__name__}(run_id=...)"
             )
         return find_run(Path(self.config.runs_dir), self.config.run_id)
 
@@ -163,11 +162,12 @@ class RunControls:
         elif resume and run_id is not None:
             find_run(runs_dir, run_id)
         elif resume:
-            runs = [run for run in list_runs(runs_dir) if run.config.name == self.config.name]
+            named = self.config.id_prefix
+            runs = [run for run in list_runs(runs_dir) if run.config.id_prefix == named]
             if not runs:
                 raise RunNotFoundError(
-                    f"train(resume=True): no run named {self.config.name!r} in {runs_dir}; leave "
-                    "out resume to begin one"
+                    f"train(resume=True): no run named {named!r} in {runs_dir}; leave out resume "
+                    "to begin one"
                 )
             run_id = runs[-1].info.run_id
         elif run_id is None:
@@ -185,6 +185,26 @@ class RunControls:
             return f"{there}: {taking}"
         hint = place.here and self._mode_is_given
         return f"{there} (backend='modal' would use {taking})" if hint else there
+
+
+class ControlsOfRows(RunControls):
+    """The same where rows of a dataset are learned."""
+
+    def evaluate(self, eval_dataset: Any = None) -> dict[str, float]:
+        """Return TRL's metrics of the run's held-out rows by the trained model, such as
+        `eval_loss`; of several sets each has its own, and `eval_loss` is the mean over all rows.
+
+        Raises `StoreError` if the run has no finished model, and `ConfigError` without held-out
+        rows, or for an `eval_dataset` that the run does not have.
+        """
+        if eval_dataset is not None:
+            raise ConfigError(
+                "evaluate(eval_dataset=...): a run evaluates the rows that it holds out; give "
+                "eval_dataset to the trainer, also as a dict of several sets"
+            )
+        self._run()
+        found: dict[str, float] = self._perform("evaluate_rows")
+        return found
 
 
 def _save_model(run: Run, folder: Path) -> Path:

@@ -12,14 +12,13 @@ TRL is not imported here. Whoever gives a `GRPOConfig` has imported it; the name
 known without it.
 """
 
-import enum
-import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mortal.trainer.modes import Distributed, Mode, SingleNode
-from mortal.trainer.settings import KEYS, RUNS_DIR, flat
+from mortal.trainer.settings import KEYS, ORIGIN
 from mortal.trainer.trl_names import (
     IN_ARGS,
     OTHER,
@@ -29,12 +28,18 @@ from mortal.trainer.trl_names import (
     key_of,
     refuse_argument,
 )
-from mortal_steps.config.trl_options import (
-    CONFIGS,
-    idleness,
-    options_of,
-    refusal,
+from mortal.trainer.trl_values import (
+    check_held_out,
+    chosen_options,
+    kind_of,
+    loading_keys,
+    placed,
+    plain_values,
+    runs_dir_of,
+    steps_keys,
+    whole_updates,
 )
+from mortal_steps.config.trl_options import CONFIGS, idleness, refusal
 from mortal_steps.errors import ConfigError
 
 CALLS = "max_tool_calling_iterations"
@@ -50,38 +55,17 @@ def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...
         refuse_argument(name, value, found)
     if args is None:
         return found, ()
-    kind = _kind_of(args)
+    kind = kind_of(args, CONFIGS.values(), ", or write the options as parameters")
     _check_once(found, kind)
     found["algorithm"] = found["algorithm"] or _algorithm_of(kind)
-    values = {name: _plain(getattr(args, name), name) for name in options_of(kind)}
-    holds_out = any(key.startswith("data.eval_") for key, _ in flat(found["config"] or {}))
-    if values["eval_strategy"] != "no" and found["eval_dataset"] is None and not holds_out:
-        raise ConfigError(
-            f"args.eval_strategy = {values['eval_strategy']!r} needs an eval_dataset; give one, or "
-            "leave eval_strategy out"
-        )
-    return _with_options(found, values, _chosen(args, kind))
+    values = plain_values(args, kind)
+    check_held_out(values, found)
+    return _with_options(found, values, chosen_options(args, kind))
 
 
 def repository(args: Any) -> str | None:
     """Return the repository on the hub that TRL's configuration names."""
     return None if args is None else args.hub_model_id or Path(args.output_dir).name
-
-
-def _kind_of(args: Any) -> str:
-    kind = next((k.__name__ for k in type(args).__mro__ if k.__name__ in CONFIGS.values()), None)
-    if kind is None:
-        raise ConfigError(
-            f"args is of type {type(args).__name__}; give TRL's {' or '.join(CONFIGS.values())}, "
-            "or write the options as parameters"
-        )
-    if args.world_size > 1:
-        raise ConfigError(
-            f"this script runs in {args.world_size} processes, each of which would begin a run; "
-            "start it with python, not with accelerate launch or torchrun: a run starts its own "
-            "workers"
-        )
-    return kind
 
 
 def _algorithm_of(kind: str) -> str:
@@ -102,17 +86,6 @@ def _check_once(found: Mapping[str, Any], kind: str) -> None:
         )
 
 
-def _chosen(args: Any, kind: str) -> set[str]:
-    """Return the options that have another value than TRL's default."""
-    made = next(k for k in type(args).__mro__ if k.__name__ == kind)
-    default = made(use_cpu=args.use_cpu, bf16=args.bf16, fp16=args.fp16)
-    found = {n for n in options_of(kind) if getattr(args, n) != getattr(default, n)}
-    found |= {name for name in ("use_cpu", "fp16") if getattr(args, name)}
-    # On a CPU, TRL's default is bf16, and MORTAL's is not. `do_eval` follows from `eval_strategy`.
-    differs = args.use_cpu or args.bf16 == args.fp16
-    return (found | {"bf16"} if differs else found - {"bf16"}) - {"do_eval"}
-
-
 def _with_options(
     found: dict[str, Any], values: dict[str, Any], chosen: set[str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -129,13 +102,13 @@ def _with_options(
     if CALLS in chosen and not found["tools"] and found["environment_factory"] is None:
         del keys[OTHER[CALLS]]
         idle[CALLS] = "there are no tools"
-    keys |= _sizes(values) | _steps(values, chosen, idle)
+    keys |= _sizes(values) | steps_keys(values, chosen, idle, partial(_batches, values))
     found["mode"], engine = _mode(found["mode"], values)
     keys |= engine
     if "output_dir" in chosen:
-        found["runs_dir"] = _runs_dir(found["runs_dir"], values["output_dir"])
+        found["runs_dir"] = runs_dir_of(found["runs_dir"], values["output_dir"], ORIGIN)
     if "model_init_kwargs" in chosen:
-        keys |= _loading(values["model_init_kwargs"], found, idle)
+        keys |= loading_keys(values["model_init_kwargs"], found, idle)
     found["reward_weights"] = values["reward_weights"]
     for name in sorted(chosen - (SPECIAL - {"bf16"}) - idle.keys()):
         if name.startswith(("vllm_server_", "vllm_group_")):
@@ -148,7 +121,8 @@ def _with_options(
             keys[f"training.trl.{name}"] = values[name]
     sentences = tuple(f"{name} changes nothing: {reason}" for name, reason in idle.items())
     asked = {key_of(n) for n in chosen if n != "eval_steps" or values["eval_strategy"] != "no"}
-    return _placed(found, keys, asked), sentences
+    parameters = {key: name for name, key in KEYS.items()}
+    return placed(found, keys, asked, parameters=parameters, origin=ORIGIN), sentences
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,41 +135,14 @@ def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     return sizes
 
 
-def _steps(values: Mapping[str, Any], chosen: set[str], idle: dict[str, str]) -> dict[str, Any]:
-    """Return counts of batches, from TRL's counts of optimizer updates. A `save_strategy` that does
-    not follow steps is added to `idle`. Raises `ConfigError` for a count that ends within a batch,
-    and for evaluations that do not follow steps."""
+def _batches(values: Mapping[str, Any], name: str, count: Any) -> int:
+    """Return how many batches so many optimizer updates are; raises `ConfigError` for a count that
+    ends within a batch."""
     pieces, accumulated = values["steps_per_generation"], values["gradient_accumulation_steps"]
     updates = max(1, pieces * values["num_iterations"] // accumulated)
-
-    def batches(name: str, count: Any) -> int:
-        if not isinstance(count, int):
-            raise ConfigError(f"args.{name} = {count!r}: write a whole number of optimizer updates")
-        per = f"the {updates} optimizer updates of a batch (steps_per_generation x num_iterations"
-        return _exactly(count, updates, f"args.{name}", f"{per} / gradient_accumulation_steps)")
-
-    found: dict[str, Any] = {"training.max_steps": -1, "evaluation.eval_steps": 0}
-    if values["max_steps"] > 0:
-        found["training.max_steps"] = batches("max_steps", values["max_steps"])
-    if values["save_strategy"] != "steps":
-        idle["save_strategy"] = "checkpoints are what a run goes on from; see [checkpoints]"
-    elif "save_steps" in chosen:
-        found["checkpoints.save_steps"] = batches("save_steps", values["save_steps"])
-    if values["eval_strategy"] not in ("no", "steps"):
-        raise ConfigError(
-            f"eval_strategy = {values['eval_strategy']!r}: evaluations follow steps; write "
-            "eval_strategy='steps' with eval_steps"
-        )
-    if values["eval_strategy"] == "no" and values["eval_on_start"]:
-        raise ConfigError(
-            "eval_on_start = True: here a run evaluates before its first step if it evaluates at "
-            "all; write eval_strategy='steps' with eval_steps, or leave it out"
-        )
-    if values["eval_strategy"] == "steps":
-        every = values["eval_steps"] or values["logging_steps"]
-        found["evaluation.eval_steps"] = batches("eval_steps", every)
-        found["evaluation.on_start"] = values["eval_on_start"]
-    return found
+    per = f"the {updates} optimizer updates of a batch (steps_per_generation x num_iterations"
+    parts = f"{per} / gradient_accumulation_steps)"
+    return _exactly(whole_updates(name, count), updates, f"args.{name}", parts)
 
 
 def _exactly(count: int, part: int, counted: str, parts: str) -> int:
@@ -217,73 +164,3 @@ def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str,
             )
         return mode, {}
     return mode, {"rollout.engine": "vllm" if vllm else "transformers"}
-
-
-def _runs_dir(runs_dir: str | Path, output_dir: str) -> str:
-    if str(runs_dir) != RUNS_DIR:
-        raise ConfigError(
-            f"MortalTrainer(runs_dir={str(runs_dir)!r}): output_dir = {output_dir!r} is the folder "
-            "of runs already; leave out one of the two"
-        )
-    return output_dir
-
-
-def _loading(given: Any, found: dict[str, Any], idle: dict[str, str]) -> dict[str, Any]:
-    """Return keys for arguments of `from_pretrained`. A quantization is a parameter."""
-    options = dict(json.loads(given) if isinstance(given, str) else given or {})
-    model, quantization = found["model"], options.pop("quantization_config", None)
-    found["quantization_config"] = found["quantization_config"] or quantization
-    if not isinstance(model, str | Path):
-        idle["model_init_kwargs"] = "the model is an object, which is loaded already"
-        return {}
-    keys: dict[str, Any] = {}
-    for name in ("dtype", "torch_dtype"):
-        if name in options:
-            keys["model.dtype"] = options.pop(name) or "auto"
-    if options.pop("device_map", None) is not None:
-        idle["device_map"] = "the run places its workers itself"
-    revision = options.pop("revision", None)
-    if revision is not None and not Path(model).is_dir():
-        keys["model.revision"] = revision
-    if options.pop("trust_remote_code", None):
-        keys["model.trust_remote_code"] = True
-    rest = {name: value for name, value in options.items() if value is not None}
-    return keys | ({"training.trl.model_init_kwargs": rest} if rest else {})
-
-
-def _plain(value: Any, name: str) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner, name) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner, name) for inner in value]
-    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
-        return str(value).removeprefix("torch.")
-    return value
-
-
-def _placed(found: dict[str, Any], keys: Mapping[str, Any], asked: set[str]) -> dict[str, Any]:
-    """Return the parameters with these keys: those of parameters there, the others in `config`."""
-    parameters = {key: name for name, key in KEYS.items()}
-    own = dict(flat(found["config"] or {}))
-    for table in {key.rpartition(".")[0] for key in keys} & own.keys():
-        if isinstance(own[table], Mapping):
-            own |= {f"{table}.{name}": value for name, value in own.pop(table).items()}
-    for key, value in keys.items():
-        if (name := parameters.get(key)) is not None:
-            if found[name] not in (None, value):
-                raise ConfigError(
-                    f"MortalTrainer({name}={found[name]!r}): TRL's options ask for {value!r}; "
-                    "leave out one of the two"
-                )
-            found[name] = value
-        elif key not in own:
-            own[key] = value
-        elif key in asked and own[key] != value:
-            raise ConfigError(
-                f"MortalTrainer(config={{{key!r}: {own[key]!r}}}): TRL's options ask for "
-                f"{value!r}; leave out one of the two"
-            )
-    found["config"] = own
-    return found

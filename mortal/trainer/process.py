@@ -64,7 +64,25 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     return dict(asyncio.run(judge.judge(model, run.store.folder_digest(model))).metrics)
 
 
-ACTIONS: dict[str, Callable[..., Any]] = {"train": train, "detach": detach, "evaluate": evaluate}
+def evaluate_rows(config: RunConfig) -> dict[str, float]:
+    """Return the metrics of the run's held-out rows by its model, under TRL's names."""
+    from mortal_steps.orchestration.trials.loss import loss_on_held_out
+    from mortal_steps.runs.run import find_run
+    from mortal_steps.serving.models import trained_model
+
+    run = find_run(Path(config.runs_dir).absolute(), str(config.run_id))
+    trained_model(run)  # raises where there is none
+    os.chdir(run.working_dir())
+    metrics = loss_on_held_out(run)
+    return {f"eval_{name.removeprefix('eval_')}": value for name, value in metrics.items()}
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "train": train,
+    "detach": detach,
+    "evaluate": evaluate,
+    "evaluate_rows": evaluate_rows,
+}
 
 
 def main() -> None:

@@ -65,7 +65,8 @@ class TrainingResult:
 
     @functools.cached_property
     def metrics(self) -> pandas.DataFrame:
-        """One row for each step: its reward, its loss and its other metrics. By name also what TRL
+        """One row for each step: its reward (None where rows of a dataset are learned), its loss
+        and its other metrics. By name also what TRL
         says of a whole run, such as `metrics["train_runtime"]`, in seconds from the run's beginning
         to its end, pauses included."""
         from mortal.trainer.metrics_table import MetricsTable
@@ -77,7 +78,7 @@ class TrainingResult:
 
     @functools.cached_property
     def evaluations(self) -> pandas.DataFrame:
-        """One row for each evaluation on held-out problems."""
+        """One row for each evaluation on held-out problems or rows."""
         return SavedRun(self._run).evaluations()
 
     @functools.cached_property
@@ -88,10 +89,12 @@ class TrainingResult:
 
     def _of_whole_run(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         seconds = max(self.summary.updated_at - self.summary.created_at, 1e-9)
-        training = self._run.config.training
+        config = self._run.config
+        learns_rows = config.algorithm.judges_by_loss
+        of_a_step = config.training.batch_size if learns_rows else config.training.rows
         return {
             "train_runtime": seconds,
-            "train_samples_per_second": len(rows) * training.rows / seconds,
+            "train_samples_per_second": len(rows) * of_a_step / seconds,
             "train_steps_per_second": (rows[-1]["optimizer_steps"] if rows else 0) / seconds,
             "train_loss": sum(row.get("loss", 0.0) for row in rows) / max(len(rows), 1),
         }
@@ -114,9 +117,8 @@ class TrainingResult:
         facts.append(("step", f"{run.step}/{run.max_steps}"))
         if run.nothing_learned:
             facts.append(("warning", run.nothing_learned))
-        if run.reward_trend:
-            first, last = run.reward_trend["first"], run.reward_trend["last"]
-            facts.append(("reward", f"{number(first)} -> {number(last)}"))
+        if trend := run.reward_trend or run.loss_trend:
+            facts.append((run.merit, f"{number(trend['first'])} -> {number(trend['last'])}"))
         if run.eval:
             facts.append(("held_out", ", ".join(f"{k} {v:.3f}" for k, v in run.eval.items())))
         if run.cost:

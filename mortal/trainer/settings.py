@@ -1,20 +1,25 @@
-"""Turns the trainer's parameters into a configuration, as a TOML file would give it."""
+"""What the parameters of `MortalTrainer` are in a configuration, as a TOML file would give it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from mortal.trainer.face import (
+    DEFAULT_DATASET,
+    EXCLUDE,
+    REWARDS,
+    Face,
+    checked_runs_dir,
+    flat,
+)
 from mortal.trainer.modes import Distributed, Mode
 from mortal.trainer.objects.datasets import eval_keys, source_of
-from mortal.trainer.objects.environments import agent_code, environment_keys
+from mortal.trainer.objects.environments import environment_keys
 from mortal.trainer.objects.models import lora_settings, model_settings, quantization_settings
 from mortal.trainer.objects.rewards import terms_of
 from mortal_steps.config import TrainingConfig
 from mortal_steps.config.rewards import SANDBOX, in_full
-from mortal_steps.config.trl_options import CONFIGS, check_names
+from mortal_steps.config.trl_options import CONFIGS
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.loader import CODE_DATASET, every_key, parse_config, write_key
-from mortal_steps.plan.run_config import RunConfig
 
 ScaleRewards = Literal["group", "batch", "none"] | bool
 
@@ -51,16 +56,10 @@ ALSO_KEYS: Mapping[str, str] = {
 }
 """Parameter -> a key that it determines in another way."""
 ORIGIN = "MortalTrainer"
-RUNS_DIR = "runs"
-"""Default of `runs_dir`."""
+FACE = Face(name=ORIGIN, keys=KEYS, also=ALSO_KEYS, algorithms=CONFIGS)
 
-DEFAULT_DATASET: Mapping[str, Any] = {f"data.{name}": value for name, value in CODE_DATASET.items()}
-"""The dataset if none is given: programming problems with test cases."""
-REWARDS = ("rewards.terms", "rewards.functions", "rewards.weights")
 OF_REWARDS = ("reward_funcs", "reward_weights", "reward_processing_classes")
-"""Keys, and parameters, that say how completions are scored."""
-AGENT = "environment.agent"
-EXCLUDE = "data.exclude_held_out"
+"""Parameters that say how completions are scored."""
 DEFAULT_EVAL_STEPS = 100
 """Steps between evaluations if there is a dataset for them and `config` does not say how often."""
 
@@ -68,10 +67,12 @@ DEFAULT_EVAL_STEPS = 100
 def decided_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys that follow from parameters which are not plain values: the mode, and all
     those that may be objects. Raises the errors of the modules in `objects`."""
-    runs_dir = _checked_runs_dir(given["runs_dir"])
+    runs_dir = checked_runs_dir(given["runs_dir"], ORIGIN)
+    adapted = given["peft_config"] is not None
+    model, tokenizer = given["model"], given["processing_class"]
     keys: dict[str, Any] = {
         **checked_mode(given["mode"]).settings(),
-        **model_settings(given["model"], given["processing_class"], runs_dir),
+        **model_settings(model, tokenizer, runs_dir, has_adapter=adapted),
         "runs_dir": runs_dir,
     }
     keys |= environment_keys(given["tools"], given["environment_factory"], runs_dir)
@@ -125,13 +126,6 @@ def _has_kind(given: Mapping[str, Any]) -> bool:
     return "environment.type" in dict(flat(given["config"] or {}))
 
 
-def _checked_runs_dir(given: Any) -> str:
-    """Return it, checked before objects are written there. Raises `ConfigError`."""
-    if not isinstance(given, str | Path) or not str(given):
-        raise ConfigError(f"{ORIGIN}: runs_dir = {given!r}: name a folder, such as 'runs'")
-    return str(given)
-
-
 def _terms_in(given: Mapping[str, Any]) -> list[Any] | None:
     """Return the rewards in `config`, if any. Raises `ConfigError` for others beside them."""
     table = dict(flat(given["config"] or {}))
@@ -155,31 +149,6 @@ def _check_programs_are_scored(terms: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def configure(given: Mapping[str, Any], decided: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration that the parameters `given` describe. `decided` holds the keys of
-    `decided_keys`. The parameter `config` holds any other keys by their dotted names. Raises
-    `ConfigError`, which names the key, the value and the remedy."""
-    plain = {KEYS[name]: given[name] for name in KEYS if given[name] is not None}
-    keys = plain | dict(decided)
-    for key, value in flat(given["config"] or {}):
-        _check_free(key, decided)
-        keys[key] = agent_code(value, decided["runs_dir"]) if key == AGENT else value
-    nested: dict[str, Any] = {}
-    for key, value in keys.items():
-        write_key(nested, key, dict(value) if isinstance(value, Mapping) else value)
-    config = parse_config(nested, origin=ORIGIN)
-    config.compute.check_mode()
-    if config.algorithm.judges_by_loss:
-        raise ConfigError(
-            f"algorithm = {config.algorithm.type!r} learns from rows of a dataset, and "
-            "MortalTrainer samples completions and scores them; write the settings into a TOML "
-            "file, and call `mortal train` with it (docs/rows.md)"
-        )
-    if config.training.trl and config.algorithm.type in CONFIGS:
-        check_names(config.training.trl, CONFIGS[config.algorithm.type])
-    return config
-
-
 def checked_mode(mode: Any) -> Mode:
     """Return the mode, by default `Distributed()`. Raises `ConfigError` for what is none."""
     if mode is None:
@@ -187,44 +156,3 @@ def checked_mode(mode: Any) -> Mode:
     if not isinstance(mode, Mode):
         raise ConfigError(f"mode = {mode!r}: write SingleNode(...) or Distributed(...)")
     return mode
-
-
-def check_table(config: Any) -> None:
-    if config is not None and not isinstance(config, Mapping):
-        raise ConfigError(
-            f"{ORIGIN}: config = {config!r:.80}: write keys and values as a dict, such as "
-            "{'rollout.staleness': 1}"
-        )
-
-
-OF_DEFAULTS = frozenset({*DEFAULT_DATASET, EXCLUDE, "evaluation.eval_steps", "model.dtype"})
-"""Keys that have default values here, which `config` may change."""
-
-
-def _check_free(key: str, decided: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for a key that a parameter or the mode sets."""
-    for name, taken in {**KEYS, **ALSO_KEYS}.items():
-        if key == taken and (key not in REWARDS or key in decided):
-            raise ConfigError(
-                f"{ORIGIN}(config={{{key!r}: ...}}): use the parameter {name} instead"
-            )
-    if key in decided and key not in OF_DEFAULTS:
-        name = "peft_config" if key.startswith("training.") else "mode"
-        name = "quantization_config" if key == "model.quantization" else name
-        name = "mode, or use_vllm in args," if key == "rollout.engine" else name
-        raise ConfigError(
-            f"{ORIGIN}(config={{{key!r}: ...}}): the parameter {name} sets this key already "
-            f"({decided[key]!r}); leave out one of the two"
-        )
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys with their values. `values` may contain dotted keys as well as nested tables. An
-    empty table is kept, because `model.new = {}` means a table with its defaults."""
-    known = {key for key, _ in every_key()}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and value and key not in known:
-            yield from flat(value, f"{key}.")
-        else:
-            yield key, value

@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mortal.trainer import from_trl
 from mortal.trainer.controls import RunControls
+from mortal.trainer.face import RUNS_DIR, check_table, configure
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.environments import Factory, Tool
 from mortal.trainer.objects.rewards import Reward
-from mortal.trainer.settings import (
-    RUNS_DIR,
-    ScaleRewards,
-    check_table,
-    checked_mode,
-    configure,
-    decided_keys,
-)
+from mortal.trainer.settings import FACE, ScaleRewards, checked_mode, decided_keys
 from mortal_steps.config.training import LossType
 
 if TYPE_CHECKING:  # whoever gives one of these has imported its library
@@ -137,11 +131,11 @@ class MortalTrainer(RunControls):
         **others: Any,
     ) -> None:
         parameters = {name: value for name, value in locals().items() if name != "self"}
-        check_table(config)
+        check_table(config, FACE.name)
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
         self._mode_is_given = mode is not None
-        self.config = configure(given, decided_keys(given))
+        self.config = configure(given, decided_keys(given), FACE)
         self._repo_id = from_trl.repository(args)
         for sentence in idle:
             warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)

@@ -1,6 +1,6 @@
 """What each option of TRL's configurations is called here."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config.field_metadata import trl_option
@@ -76,22 +76,41 @@ def key_of(option: str) -> str:
 
 def refuse_argument(name: str, value: Any, parameters: Iterable[str]) -> None:
     """Raise `ConfigError` for any further argument but TRL's own that asks for nothing."""
-    if instead := TRAINER_ARGUMENTS.get(name):
+    kinds = tuple(CONFIGS.values())
+    refuse(name, value, parameters, origin="MortalTrainer", kinds=kinds, key_of=key_of, gone=GONE)
+
+
+def refuse(
+    name: str,
+    value: Any,
+    parameters: Iterable[str],
+    *,
+    origin: str,
+    kinds: Sequence[str],
+    key_of: Callable[[str], str],
+    gone: Mapping[str, str],
+    arguments: Mapping[str, str] = TRAINER_ARGUMENTS,
+) -> None:
+    """Raise `ConfigError` for an argument of `origin` that is none of its `parameters`, unless it
+    is one of TRL's `arguments` and asks for nothing. `kinds` are the configurations whose options
+    are no arguments; `gone` and `arguments` say what there is instead."""
+    if instead := arguments.get(name):
         if not _is_empty(value):
-            raise ConfigError(f"MortalTrainer({name}=...): {instead}")
+            raise ConfigError(f"{origin}({name}=...): {instead}")
         return
-    known = {option for kind in CONFIGS.values() for option in options_of(kind)}
+    known = {option for kind in kinds for option in options_of(kind)}
     if name in known:
         raise ConfigError(
-            f"MortalTrainer({name}=...): this is an option of TRL's; write it into "
-            f"args=GRPOConfig(...), or as config={{{key_of(name)!r}: {value!r}}}"
+            f"{origin}({name}=...): this is an option of TRL's; write it into "
+            f"args={kinds[0]}(...), or as config={{{key_of(name)!r}: {value!r}}}"
         )
     near = nearest(name, [*parameters, *known], cutoff=0.75)
     hint = f"; did you mean {near}?" if near else ""
-    hint = f": {GONE[name]}" if name in GONE else hint
+    hint = f": {gone[name]}" if name in gone else hint
+    trainer = kinds[0].replace("Config", "Trainer")
+    ours = origin if origin != trainer else "mortal's"
     raise ConfigError(
-        f"MortalTrainer({name}=...): neither MortalTrainer nor TRL's GRPOTrainer and GRPOConfig "
-        f"have it{hint}"
+        f"{origin}({name}=...): neither {ours} nor TRL's {trainer} and {kinds[0]} have it{hint}"
     )
 
 

@@ -53,6 +53,7 @@ REFUSED: Mapping[str, str | None] = {
     "eval_on_start": "use evaluation.on_start",
     "deepspeed": BY_RANKS,
     "fsdp": BY_RANKS,
+    "parallelism_config": BY_RANKS,
     "shuffle_dataset": "use data.shuffle; each epoch has an order of its own",
     "generation_kwargs": NO_SUCH_FILTER,
     "repetition_penalty": NO_SUCH_FILTER,
@@ -69,6 +70,7 @@ IDLE: Mapping[str, str | None] = {
     "logging_strategy": EVERY_STEP,
     "logging_first_step": EVERY_STEP,
     "log_completions": "completions are in the run directory, steps/*/generations-*.parquet",
+    "auto_find_batch_size": "a run has the batch size that it begins with",
     "include_num_input_tokens_seen": "TRL counts them in any case: `num_tokens` in metrics.jsonl",
     "disable_tqdm": "workers draw no progress bars",
     "push_to_hub": "the trained model is written to final/; a trainer's push_to_hub() uploads it",
@@ -109,10 +111,16 @@ IDLE: Mapping[str, str | None] = {
 
 OF_ROWS = (
     *("dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
-    *("per_device_eval_batch_size", "eval_packing", "remove_unused_columns"),
+    *("per_device_eval_batch_size", "eval_packing", "remove_unused_columns", "shuffle_dataset"),
 )
 """Options of these that mean something where rows of a dataset are learned."""
-UNLIMITED = {"max_length": "none"}
+IN_ROWS: Mapping[str, str] = {
+    OUR_BEST: "checkpoints.keep_best keeps the checkpoint with the lowest loss on held-out rows",
+    NO_LOADER: "the actor reads the prepared rows itself",
+    OUR_EVALUATION: "held-out rows are judged by TRL's loss and metrics, as [evaluation] says",
+}
+"""Reason in `IDLE` -> the reason where rows of a dataset are learned, if that is another."""
+UNLIMITED = {"max_length": "none", "pad_to_multiple_of": "none"}
 """Options of which no value means something: in TOML, which has none, this text stands for it."""
 
 REFUSED_VALUES = {
@@ -207,7 +215,7 @@ def _mistake(name: str, value: Any, kind: str) -> str | None:
         near = nearest(name, known, cutoff=0.75)
         hint = f"; did you mean training.trl.{near}?" if near else ""
         return f"{key}: TRL's {kind} has no such option{hint}"
-    if reason := refusal(name):
+    if reason := refusal(name, kind):
         return f"{key} cannot be set: {reason}"
     if isinstance(value, str) and (name, value) in REFUSED_VALUES:
         return f"{key} = {value!r} cannot be used: {REFUSED_VALUES[name, value]}"
@@ -233,16 +241,23 @@ def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
-def refusal(name: str) -> str | None:
-    """Why a run cannot choose an option; None if it can."""
-    return _reason(REFUSED, name)
+def refusal(name: str, kind: str = "GRPOConfig") -> str | None:
+    """Why a run cannot choose an option of a configuration of TRL's; None if it can."""
+    return None if _is_of_rows(name, kind) else _reason(REFUSED, name)
 
 
 def idleness(name: str, kind: str = "GRPOConfig") -> str | None:
     """Why an option of a configuration of TRL's changes nothing; None if it does."""
-    if name in OF_ROWS and kind in CONFIGS_OF_ROWS.values():
+    if _is_of_rows(name, kind):
         return None
-    return _reason(IDLE, name)
+    reason = _reason(IDLE, name)
+    if reason is None or kind not in CONFIGS_OF_ROWS.values():
+        return reason
+    return IN_ROWS.get(reason, reason)
+
+
+def _is_of_rows(name: str, kind: str) -> bool:
+    return name in OF_ROWS and kind in CONFIGS_OF_ROWS.values()
 
 
 def unrepeatable_options(chosen: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,6 +5,9 @@ from typing import Any
 
 from mortal_steps.errors import ModelError
 
+CLASSIFIER = "ForSequenceClassification"
+"""Ends the names of transformers' classes of models that score."""
+
 
 def trained_class(config: Any) -> Any:
     """Return the class that TRL's `create_model_from_path` takes: the architecture that the model's

@@ -174,7 +174,8 @@ class Actor:
         step = recovery.furthest(self._store, self._plan.trainer.rollout, step)
         model, warnings = self._plan.trainer.model, tuple[str, ...]()
         if step == 0 and is_hub_model(model):
-            warnings = check_model(model, model_folder(self._model_path, model))
+            path = model_folder(self._model_path, model)
+            warnings = check_model(model, path, self._plan.trainer.algorithm)
         if self._plan.environment.is_used:
             self.keep_chat()
         published = tuple(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
-from mortal_steps.config import EnvironmentConfig, ModelConfig
+from mortal_steps.config import AlgorithmConfig, EnvironmentConfig, ModelConfig
 from mortal_steps.config.sharding import check_sharding, does_not_go_with
 from mortal_steps.config.training import FULL
 from mortal_steps.data.problem_files import prompts_of
@@ -12,7 +12,7 @@ from mortal_steps.environments.starts import environment_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms.base import Algorithm, algorithm_of
-from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.algorithms.trl_hooks import SCORES, TrlHooks
 from mortal_steps.policy.batches import PreparedRows, ScoredRollouts
 from mortal_steps.policy.chat_settings import chat_of
 from mortal_steps.policy.gpu import has_bfloat16
@@ -49,7 +49,8 @@ def check_options(
     trainer = plan.trainer
     warned, settings = LibraryWarnings(), tuple[str, ...]()
     if not is_hub_model(trainer.model):
-        settings = check_model(trainer.model, trainer.model.name_or_path)
+        path = trainer.model.name_or_path
+        settings = check_model(trainer.model, path, trainer.algorithm)
     prompts = chain(prompts_of(train), prompts_of(held_out))
     options = trainer.training.template_options
     with warned.collecting():
@@ -81,15 +82,16 @@ def check_options(
     return idle, warnings, lengths
 
 
-def check_model(model: ModelConfig, path: str) -> tuple[str, ...]:
-    """Raise `ModelError` unless the files at `path` hold all weights of the model. Return what
-    there is to warn of."""
+def check_model(model: ModelConfig, path: str, algorithm: AlgorithmConfig) -> tuple[str, ...]:
+    """Raise `ModelError` unless the files at `path` hold all weights of a model that the algorithm
+    trains. Return what there is to warn of."""
     # Imported where used: imports torch.
     from mortal_steps.policy.starting_model.starting_weights import check_starting_weights
 
     if model.new is not None:
         return ()
-    return check_starting_weights(path, trust_remote_code=model.trust_remote_code)
+    scores = isinstance(algorithm, TrlHooks) and algorithm.task == SCORES
+    return check_starting_weights(path, trust_remote_code=model.trust_remote_code, scores=scores)
 
 
 def check_ranks(plan: TrainerPlan, algorithm: Algorithm) -> None:

@@ -110,6 +110,12 @@ def is_registered(model: Any) -> bool:
     return bool(getattr(model, "_auto_class", None))
 
 
+def attention_of(model: Any) -> str | None:
+    """Return the implementation of attention that a model computes with, which is not saved."""
+    found: str | None = model.config._attn_implementation
+    return found
+
+
 def method_of(trainer: Any) -> str:
     """Return what TRL calls the trainer's method, such as GRPO. It stands in model cards."""
     return str(trainer._name)

@@ -56,9 +56,8 @@ def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> N
     axes.plot(steps, means(rewards), color=FULL, linewidth=2, label=label)
     steps, rewards = points(evaluations, judged)
     if steps:
-        axes.plot(
-            steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label="held-out problems"
-        )
+        label = f"held-out {'problems' if merit == 'reward' else 'rows'}"
+        axes.plot(steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label=label)
     axes.set(title=title, xlabel="train step", ylabel=f"mean {merit}")
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)

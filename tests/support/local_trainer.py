@@ -12,7 +12,7 @@ import trl
 from datasets import Dataset
 
 import mortal
-from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode
+from mortal import Distributed, GPUConfig, MortalTrainer, SFTTrainer, SingleNode
 from mortal.rewards.extraction import extract_code
 from mortal_steps.config.model import NewModelConfig
 
@@ -47,14 +47,18 @@ def quality_reward(completions, **kwargs):
     return [0.5] * len(completions)
 
 
+def build_once():
+    if not Path(MODEL).exists():
+        from mortal_steps.policy.starting_model.new_model import build_model
+
+        build_model(Path(MODEL), SHAPE, seed=1)
+
+
 class LocalTrainer(MortalTrainer):
     """Takes what the examples give, but for models and datasets of the hub, and sizes."""
 
     def __init__(self, model=MODEL, *arguments, **given):
-        if not Path(MODEL).exists():
-            from mortal_steps.policy.starting_model.new_model import build_model
-
-            build_model(Path(MODEL), SHAPE, seed=1)
+        build_once()
         for name in ("train_dataset", "eval_dataset"):
             if isinstance(given.get(name), str):
                 given[name] = dataset
@@ -65,5 +69,14 @@ class LocalTrainer(MortalTrainer):
         super().__init__(MODEL, *arguments, **given)
 
 
-mortal.MortalTrainer = LocalTrainer
+class LocalSFTTrainer(SFTTrainer):
+    """The same of the trainers that learn from rows."""
+
+    def __init__(self, model, **given):
+        build_once()
+        super().__init__(MODEL, **given)
+
+
+mortal.MortalTrainer, mortal.SFTTrainer = LocalTrainer, LocalSFTTrainer
 trl.GRPOConfig = functools.partial(trl.GRPOConfig, max_steps=2, bf16=False)
+trl.SFTConfig = functools.partial(trl.SFTConfig, max_steps=2, bf16=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import mortal
 from mortal_steps.config.model import NewModelConfig
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import list_runs
@@ -47,10 +48,11 @@ for output, (name, arguments) in json.loads(sys.argv[1]).items():
 def as_mortals(script):
     """Return the script with the two lines changed."""
     trainer = re.search(r"\w+Trainer(?=\()", script).group()
+    ours = trainer if hasattr(mortal, trainer) else "MortalTrainer"
     imported = re.search(rf"from trl import .*\b{trainer}\b.*", script).group()
     others = re.sub(rf", {trainer}\b", "", imported)
-    changed = script.replace(imported, f"from mortal import MortalTrainer\n{others}")
-    return changed.replace(f"{trainer}(", "MortalTrainer(")
+    changed = script.replace(imported, f"from mortal import {ours}\n{others}")
+    return changed.replace(f"{trainer}(", f"{ours}(")
 
 
 @pytest.fixture(scope="module")

@@ -32,18 +32,31 @@ TRAIN = "train"
 """The split that is taken of a dataset with several."""
 MOST_ROWS = 1_000_000
 """Rows that are read of something that does not tell how many it has."""
+Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""What becomes of a row before it is written."""
 
 
-def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = None) -> str:
+def source_of(
+    dataset: Any,
+    runs_dir: str,
+    parameter: str,
+    needs: int | None = None,
+    change: Change | None = None,
+) -> str:
     """Return the value of `data.source` for a dataset. A name is that itself; rows are written to a
     file, whose path it is.
 
     Rows are dicts, in a `datasets.Dataset`, a DataFrame, a list, or anything else that can be read
     row by row; of several splits, `train` is taken. What has no length is read once, to its end or
-    to the number of rows that the run `needs`. Raises `DataError` for anything else, and for a
-    value that JSON cannot represent.
+    to the number of rows that the run `needs`. Raises `DataError` for anything else, for a value
+    that JSON cannot represent, and for a name where rows are to `change`.
     """
     if isinstance(dataset, str | Path):
+        if change is not None:
+            raise DataError(
+                f"{parameter} = {str(dataset)!r} is a name, and formatting_func takes rows: give "
+                f"them, such as {parameter}=datasets.load_dataset(...)"
+            )
         return str(dataset)
     if isinstance(dataset, Mapping):
         if TRAIN not in dataset:
@@ -53,16 +66,17 @@ def source_of(dataset: Any, runs_dir: str, parameter: str, needs: int | None = N
                 f"none of them is {TRAIN!r}; give one dataset of rows, such as "
                 f"{parameter}=dataset[{first!r}]"
             )
-        return source_of(dataset[TRAIN], runs_dir, parameter, needs)
-    return str(_written(_rows(dataset, parameter, needs), runs_dir, parameter))
+        return source_of(dataset[TRAIN], runs_dir, parameter, needs, change)
+    return str(_written(_rows(dataset, parameter, needs), runs_dir, parameter, change))
 
 
-def eval_keys(dataset: Any, runs_dir: str) -> dict[str, Any]:
+def eval_keys(dataset: Any, runs_dir: str, change: Change | None = None) -> dict[str, Any]:
     """Return the keys of `[data]` for one evaluation dataset or several by name."""
     if not isinstance(dataset, Mapping):
-        return {"data.eval_source": source_of(dataset, runs_dir, "eval_dataset")}
+        source = source_of(dataset, runs_dir, "eval_dataset", change=change)
+        return {"data.eval_source": source}
     sets = {
-        str(name): source_of(rows, runs_dir, f"eval_dataset[{name!r}]")
+        str(name): source_of(rows, runs_dir, f"eval_dataset[{name!r}]", change=change)
         for name, rows in dataset.items()
     }
     return {"data.eval_sets": sets}
@@ -102,10 +116,11 @@ def _ending(rows: Iterable[Any], parameter: str, needs: int | None) -> Iterator[
         yield row
 
 
-def _written(rows: Iterable[Any], runs_dir: str, parameter: str) -> Path:
+def _written(rows: Iterable[Any], runs_dir: str, parameter: str, change: Change | None) -> Path:
     digest, lines = hashlib.sha256(), []
     for number, row in enumerate(rows):
-        line = _line(row, f"{parameter}[{number}]")
+        changed = change(row) if change is not None and isinstance(row, Mapping) else row
+        line = _line(changed, f"{parameter}[{number}]")
         digest.update(line)
         lines.append(line)
     if not lines:

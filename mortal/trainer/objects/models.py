@@ -36,9 +36,20 @@ LORA_FOLLOWS = frozenset(
 it is trained."""
 
 
-def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str, Any]:
+def model_settings(
+    model: Any,
+    processing_class: Any,
+    runs_dir: str,
+    *,
+    has_adapter: bool = False,
+    auto_class: str = "AutoModelForCausalLM",
+) -> dict[str, Any]:
     """Return the keys of `[model]` for a model's name, or a model object with its tokenizer. Raises
-    `ModelError` for what training cannot start from."""
+    `ModelError` for what training cannot start from.
+
+    `has_adapter`: an adapter is trained, so that the model's own weights are frozen in any case.
+    `auto_class` loads the model in the run.
+    """
     if processing_class is not None and not hasattr(processing_class, "save_pretrained"):
         raise ModelError(
             f"processing_class is of type {type(processing_class).__name__}; give a tokenizer from "
@@ -58,34 +69,47 @@ def model_settings(model: Any, processing_class: Any, runs_dir: str) -> dict[str
             f"model is of type {type(model).__name__}; give the name of a model on the hub, a "
             "folder, or a transformers.PreTrainedModel"
         )
-    _check_code(model)
+    _check_code(model, auto_class)
+    if not has_adapter:
+        _check_is_trained(model)
     if str(model.dtype) not in DTYPES:
         raise ModelError(f"model has the dtype {model.dtype}; convert it to {' or '.join(DTYPES)}")
     folder = saved(runs_dir, model, processing_class or tokenizer_of(model, "processing_class"))
     return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
 
 
-def _check_code(model: Any) -> None:
+def _check_is_trained(model: Any) -> None:
+    """Raise `ModelError` for frozen weights: that they are is not part of a saved model."""
+    frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    if frozen:
+        raise ModelError(
+            f"{len(frozen)} weights of model are frozen (requires_grad = False), such as "
+            f"{frozen[0]}, and a run trains all of them; give peft_config=LoraConfig(...) to train "
+            "an adapter instead, or leave them unfrozen"
+        )
+
+
+def _check_code(model: Any, auto_class: str) -> None:
     """Raise `ModelError` for a model of a class that no other process could load: its folder would
     be loaded as a class of transformers, or not at all."""
     kind = type(model)
-    if kind.__module__.partition(".")[0] == "transformers" or _brings_its_code(model):
+    if kind.__module__.partition(".")[0] == "transformers" or _brings_its_code(model, auto_class):
         return
     if any(base.__name__ == "PreTrainedModel" for base in kind.__mro__):
         raise ModelError(
             f"model is of the class {kind.__name__} ({kind.__module__}), which is not one of "
             "transformers' own, and a run loads the model in processes of its own. Save it with "
             f"its code: move the class and its configuration into a file, call "
-            f"{kind.__name__}.register_for_auto_class('AutoModelForCausalLM') and "
+            f"{kind.__name__}.register_for_auto_class({auto_class!r}) and "
             f"{type(model.config).__name__}.register_for_auto_class(), save model and tokenizer "
             "into a folder, and give model='the folder', config={'model.trust_remote_code': True}"
         )
 
 
-def _brings_its_code(model: Any) -> bool:
+def _brings_its_code(model: Any, auto_class: str) -> bool:
     """Return whether `save_pretrained` writes down which code the model is of."""
     named = getattr(model.config, "auto_map", None) or {}
-    return private.is_registered(model) or "AutoModelForCausalLM" in named
+    return private.is_registered(model) or auto_class in named
 
 
 def tokenizer_of(model: Any, parameter: str) -> Any:
@@ -138,6 +162,49 @@ def _check_is_models_own(tokenizer: Any, name: str) -> None:
     raise ModelError(
         f"processing_class is not the tokenizer of {name!r}; give the model as an object as well, "
         "or save both into one folder and give that folder"
+    )
+
+
+def other_padding(tokenizer: Any, name: str) -> str | None:
+    """Return what the tokenizer pads with, if that of the model of this name pads with something
+    else: a reward model reads its score where padding begins."""
+    from transformers import AutoTokenizer
+
+    own = AutoTokenizer.from_pretrained(name)
+    used: str | None = tokenizer.pad_token
+    return None if used == (own.pad_token or own.eos_token) else used
+
+
+def check_reference(model: Any, reference: Any, *, has_adapter: bool) -> None:
+    """Raise `ModelError` unless `ref_model` is None or has the weights of `model`: the reference
+    of a run is the model that it begins with."""
+    if reference is None:
+        return
+    if has_adapter:
+        raise ModelError(
+            "ref_model beside peft_config: the reference is the model without its adapter; leave "
+            "ref_model out"
+        )
+    if isinstance(model, str | Path) or not hasattr(reference, "state_dict"):
+        raise ModelError(
+            "ref_model: the reference of a run is the model that it begins with; leave ref_model "
+            "out, or give model as an object, too, with the same weights"
+        )
+    if reference is model or not _are_alike(model, reference):
+        raise ModelError(
+            "ref_model is another model than model, and the reference of a run is the model that "
+            "it begins with; leave ref_model out, or give one with the same weights"
+        )
+
+
+def _are_alike(model: Any, other: Any) -> bool:
+    """Return whether two models compute the same."""
+    one, two = model.state_dict(), other.state_dict()
+    return (
+        type(model) is type(other)
+        and private.attention_of(model) == private.attention_of(other)
+        and one.keys() == two.keys()
+        and all(one[key].dtype == two[key].dtype and one[key].equal(two[key]) for key in one)
     )
 
 

@@ -26,6 +26,7 @@ DpoLoss = Literal[
     "apo_down",
     "discopop",
     "sft",
+    "sigmoid_norm",
 ]
 
 

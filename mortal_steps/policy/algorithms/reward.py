@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
+from mortal_steps.policy.algorithms.trl_hooks import SCORES, TrainerClass
 
 
 class RewardModel(RowsAlgorithm, extra="forbid"):
@@ -17,7 +17,7 @@ class RewardModel(RowsAlgorithm, extra="forbid"):
     RewardConfig without a key of their own go into `[training.trl]`."""
 
     trl_config: ClassVar[str] = "RewardConfig"
-    task: ClassVar[str] = "SEQ_CLS"
+    task: ClassVar[str] = SCORES
     rows_in_words: ClassVar[str] = (
         "the columns `chosen` and `rejected`, with a `prompt` or beginning with the same one"
     )

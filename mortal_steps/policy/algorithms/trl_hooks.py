@@ -7,6 +7,8 @@ from mortal_steps.policy.algorithms.base import Algorithm
 
 TrainerClass = type[Any]
 """A trainer of TRL's, or a class derived from one."""
+SCORES = "SEQ_CLS"
+"""PEFT's name for what a model does that gives a text a score."""
 
 
 class TrlHooks(Algorithm):

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from mortal_steps.errors import ModelError
-from mortal_steps.models.model_class import trained_class
+from mortal_steps.models.model_class import CLASSIFIER, trained_class
 
 UNHEEDED = {
     "no_repeat_ngram_size": 0,
@@ -41,9 +41,12 @@ passes others of its own to `generate`, such as `repetition_penalty`, and `gener
 these."""
 
 
-def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> tuple[str, ...]:
-    """Raise `ModelError` unless the folder at `path` holds a language model that continues text,
-    with all of its weights as plain numbers. No tensor is read. Return what there is to warn of."""
+def check_starting_weights(
+    path: str, *, trust_remote_code: bool = False, scores: bool = False
+) -> tuple[str, ...]:
+    """Raise `ModelError` unless the folder at `path` holds a language model that continues text or,
+    where one that `scores` is trained, a model with one score for a text; with all of its weights
+    as plain numbers. No tensor is read. Return what there is to warn of."""
     named = f"model.name_or_path: {path}"
     try:
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -55,7 +58,7 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> tup
             ) from error
         raise ModelError(f"{named}: its config.json cannot be read: {error}") from error
     kind = trained_class(config)
-    _check_kind(kind, config, named)
+    _check_kind(kind, config, named, scores=scores)
     try:
         with without_a_word():
             loaded: Any = kind.from_pretrained(
@@ -73,7 +76,7 @@ def check_starting_weights(path: str, *, trust_remote_code: bool = False) -> tup
             f"{named}: its files lack the weights {missing[0]}{more}, for which transformers would "
             "draw random numbers; copy the model again, or save it anew with model.save_pretrained"
         )
-    return _unheeded(loaded[0].generation_config)
+    return () if scores else _unheeded(loaded[0].generation_config)
 
 
 def _unheeded(settings: Any) -> tuple[str, ...]:
@@ -88,7 +91,7 @@ def _unheeded(settings: Any) -> tuple[str, ...]:
     )
 
 
-def _check_kind(kind: Any, config: Any, named: str) -> None:
+def _check_kind(kind: Any, config: Any, named: str, *, scores: bool) -> None:
     quantized = getattr(config, "quantization_config", None)
     if quantized:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
@@ -102,6 +105,14 @@ def _check_kind(kind: Any, config: Any, named: str) -> None:
             f"{named} is an encoder-decoder ({config.model_type}), and TRL trains decoders alone; "
             "name a causal language model"
         )
+    if scores and kind.__name__.endswith(CLASSIFIER):
+        if config.num_labels != 1:
+            raise ModelError(
+                f"{named} gives a text {config.num_labels} numbers (num_labels in its "
+                "config.json), and a reward model gives it one; name a model with one label, or a "
+                "causal language model"
+            )
+        return
     if kind is not AutoModelForCausalLM and not kind.can_generate():
         raise ModelError(
             f"{named} is a {kind.__name__} (architectures in its config.json), which generates no "

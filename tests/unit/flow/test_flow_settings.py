@@ -102,3 +102,11 @@ def test_parameters_that_make_no_configuration_are_named(parameters, told):
         settings(uuid4(), **given)
     flow_run_id = uuid4()
     assert run_name(flow_run_id, parameters) == f"grpo/{flow_run_id}"
+
+
+def test_a_flow_run_is_named_after_the_algorithm():
+    for algorithm in ("grpo", "sft", "dpo"):
+        config = RunConfig(run_id="mine", algorithm={"type": algorithm})
+        assert run_name(uuid4(), {"config": config}) == f"{algorithm}/mine"
+    own = RunConfig(run_id="mine", algorithm={"type": "module:Own"})
+    assert run_name(uuid4(), {"config": own}) == "grpo/mine"

@@ -96,6 +96,7 @@ KEPT = [
     ("accelerate.accelerator:Accelerator", "_original_forward"),
     ("accelerate.state:AcceleratorState", "_mixed_precision"),
     ("accelerate.state:PartialState", "_shared_state"),
+    ("transformers.configuration_utils:PreTrainedConfig", "_attn_implementation"),
     ("transformers.modeling_utils:PreTrainedModel", "_auto_class"),
     ("transformers.modeling_utils:PreTrainedModel", "_keys_to_ignore_on_save"),
     (TRAINER, "_globalstep_last_logged"),

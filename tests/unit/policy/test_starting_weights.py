@@ -111,3 +111,14 @@ def test_settings_that_stock_trl_samples_with_are_told(folder):
     given = GenerationConfig(max_new_tokens=8, do_sample=True, repetition_penalty=1.0)
     ids = model.generate(torch.tensor([[1]]), generation_config=given)[0].tolist()
     assert len(set(ids)) == len(ids), "as `generate` does with what TRL leaves open"
+
+
+def test_a_reward_model_may_begin_with_a_classifier_of_one_label(tmp_path):
+    for labels in (1, 2):
+        config = Qwen2Config(**SMALLEST, num_labels=labels)
+        Qwen2ForSequenceClassification(config).save_pretrained(tmp_path / str(labels))
+    assert check_starting_weights(str(tmp_path / "1"), scores=True) == ()
+    with pytest.raises(ModelError, match="generates no text"):
+        check_starting_weights(str(tmp_path / "1"))
+    with pytest.raises(ModelError, match="gives a text 2 numbers"):
+        check_starting_weights(str(tmp_path / "2"), scores=True)

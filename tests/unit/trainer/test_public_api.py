@@ -6,7 +6,17 @@ import re
 import pytest
 
 import mortal
-from mortal import Distributed, GPUConfig, MortalTrainer, SingleNode, TrainingResult
+from mortal import (
+    Distributed,
+    DPOTrainer,
+    GPUConfig,
+    KTOTrainer,
+    MortalTrainer,
+    RewardTrainer,
+    SFTTrainer,
+    SingleNode,
+    TrainingResult,
+)
 from mortal_steps import errors
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.run_config import RunConfig
@@ -72,6 +82,29 @@ METHODS = {
     },
     "status": {},
     "stop": {"timeout_s": 600.0},
+    "log_metrics": {"split": inspect.Parameter.empty, "metrics": inspect.Parameter.empty},
+    "save_metrics": {
+        "split": inspect.Parameter.empty,
+        "metrics": inspect.Parameter.empty,
+        "combined": True,
+    },
+    "end": {},
+}
+OF_ROWS = {
+    "model": inspect.Parameter.empty,
+    "args": None,
+    "data_collator": None,
+    "train_dataset": None,
+    "eval_dataset": None,
+    "processing_class": None,
+    "peft_config": None,
+    "quantization_config": None,
+    "mode": None,
+    "backend": "local",
+    "run_id": None,
+    "runs_dir": "runs",
+    "config": None,
+    "others": inspect.Parameter.empty,
 }
 OF_A_RESULT = {
     "cost",
@@ -93,9 +126,13 @@ def defaults(called):
 
 def test_the_package_exports_these_names():
     assert mortal.__all__ == [
+        "DPOTrainer",
         "Distributed",
         "GPUConfig",
+        "KTOTrainer",
         "MortalTrainer",
+        "RewardTrainer",
+        "SFTTrainer",
         "SingleNode",
         "TrainingResult",
         "__version__",
@@ -128,11 +165,22 @@ def test_the_trainer_takes_these_parameters():
     assert list(defaults(MortalTrainer)) == list(PARAMETERS)
 
 
+@pytest.mark.parametrize("trainer", [MortalTrainer, SFTTrainer])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_trainer_has_these_methods(method):
-    found = defaults(getattr(MortalTrainer, method))
+def test_a_trainer_has_these_methods(trainer, method):
+    found = defaults(getattr(trainer, method))
     assert found.pop("self") is inspect.Parameter.empty
     assert found == METHODS[method]
+
+
+def test_the_trainers_that_learn_from_rows_take_these_parameters():
+    for trainer in (SFTTrainer, RewardTrainer):
+        assert defaults(trainer) == OF_ROWS and list(defaults(trainer)) == list(OF_ROWS)
+    explained = re.findall(r"^ {12}(\**\w+): ", SFTTrainer.__init__.__doc__, re.MULTILINE)
+    assert explained == [*list(OF_ROWS)[:-1], "**others"]
+    for trainer in (DPOTrainer, KTOTrainer):
+        assert list(defaults(trainer))[:3] == ["model", "ref_model", "args"]
+        assert trainer.__doc__ and defaults(trainer)["ref_model"] is None
 
 
 def test_the_docstring_explains_every_parameter():
