@@ -1,4 +1,4 @@
-"""Two models on the same problems; numbers to compare with are from statsmodels 0.15, scipy 1.17."""
+"""Two models on the same problems; numbers to compare with are statsmodels 0.15's, scipy 1.17's."""
 
 import pytest
 
