@@ -14,6 +14,7 @@ from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import shortened
 from mortal.terminal.wrapping import at_words
 from mortal_steps.report.evaluations import scores_text
+from mortal_steps.report.held_out import gain_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import (
@@ -117,7 +118,10 @@ def show_run(run: RunSummary) -> None:
     if run.quarantined:
         line("masked", quarantine_in_words(run.quarantined))
     if run.eval:
-        line("held-out", f"{scores_text(run.eval)}  (after step {run.eval_step})")
+        scores = scores_text(run.eval, run.eval_intervals)
+        line("held-out", f"{scores}  (after step {run.eval_step})")
+    if run.eval_gain:
+        line("gain", gain_text(run.eval_gain))
     _show_curve(run)
     _show_model(run)
     _show_costs(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
@@ -234,6 +234,14 @@ class RewardsConfig(Section):
             for spec, weight in zip(functions, weights, strict=True)
         ]
         return tuple(map(_of_its_kind, given))
+
+    def judging_by(self, functions: Sequence[str] | None) -> RewardsConfig:
+        """Return the same with `functions`, each with weight 1, in the place of its own; None: as
+        it is."""
+        if functions is None:
+            return self
+        changes = {"functions": tuple(functions), "weights": None, "terms": ()}
+        return self.model_copy(update=changes)
 
     def pinned(self, commit_of: Callable[[ModelConfig], str | None]) -> RewardsConfig:
         """Return the same with the commits of reward models of the hub, which `commit_of` returns

@@ -245,12 +245,7 @@ class RunConfig(Section):
 
     @property
     def eval_rewards(self) -> RewardsConfig:
-        functions = self.evaluation.functions
-        if functions is None:
-            return self.rewards
-        return self.rewards.model_copy(
-            update={"functions": functions, "weights": None, "terms": ()}
-        )
+        return self.rewards.judging_by(self.evaluation.functions)
 
     def with_own_seed(self) -> RunConfig:
         """Return the configuration of a run that has an id: a `seed` of -1 is made from the id."""

@@ -4,9 +4,12 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 
 from mortal_steps.config import RewardsConfig
+from mortal_steps.report.units import number
 from mortal_steps.scores import reward_weights, total_reward, weighted_sum
+from mortal_steps.statistics.intervals import Interval
 from mortal_steps.types import RewardedShard
 
 OWN_COLUMNS = ("step", "reward")
@@ -22,14 +25,24 @@ OF_ROWS = ("rewards/accuracies", "rewards/margins", "accuracy", "mean_token_accu
 there is says most."""
 
 
-def scores_text(scores: Mapping[str, float]) -> str:
-    """Return the scores in a line, without how episodes went, which the report shows; of rows that
-    are judged by the loss, this and the measure that says most."""
+def scores_text(
+    scores: Mapping[str, float], intervals: Mapping[str, Interval] = MappingProxyType({})
+) -> str:
+    """Return the scores in a line, with the intervals that there are; without how episodes went,
+    which the report shows; of rows that are judged by the loss, this and the measure that says
+    most."""
     shown = {name: score for name, score in scores.items() if not name.startswith(EPISODES)}
     if "loss" in scores and "reward" not in scores:
         most = next((name for name in OF_ROWS if name in scores), "loss")
         shown = {name: scores[name] for name in dict.fromkeys(("loss", most))}
-    return ", ".join(f"{name} {score:.3f}" for name, score in shown.items())
+    return ", ".join(
+        f"{name} {score_text(score, intervals.get(name))}" for name, score in shown.items()
+    )
+
+
+def score_text(score: float | None, interval: Interval | None = None) -> str:
+    """Return a score, followed by its interval if it has one: `0.940 [0.898, 0.965]`."""
+    return number(score) + (f" [{interval.low:.3f}, {interval.high:.3f}]" if interval else "")
 
 
 def judged_text(scores: Mapping[str, float]) -> str:

@@ -13,8 +13,9 @@ from markdown_it import MarkdownIt
 
 from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.curve import reward_curve
+from mortal_steps.report.held_out import HeldOutScores
 from mortal_steps.report.printable import printable
-from mortal_steps.report.run_report import report_markdown
+from mortal_steps.report.run_report import report_markdown, shown_evaluations
 from mortal_steps.report.samples import Sample, samples_of
 from mortal_steps.report.summary import PAGE as PAGE_FILE
 from mortal_steps.report.summary import summarize
@@ -45,9 +46,11 @@ def _write(run: Run) -> None:
     metrics = run.metrics()
     evaluations = run.logs.read(EVALUATIONS)
     picture = reward_curve(run.info.run_id, metrics, evaluations) if metrics else None
+    held_out, shown = HeldOutScores(run), shown_evaluations(evaluations)
     markdown = report_markdown(
         summarize(run),
         evaluations=evaluations,
+        intervals={row["step"]: held_out.intervals(row["step"]) for _, row in shown},
         notices=read_notices(run.store),
         samples=_samples(run),
         picture=PICTURE if picture is not None else None,

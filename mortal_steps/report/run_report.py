@@ -8,10 +8,12 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mortal_steps.report.dialogue import prompt_text
-from mortal_steps.report.evaluations import EPISODES
+from mortal_steps.report.evaluations import EPISODES, score_text
+from mortal_steps.report.held_out import Gain, gain_text
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
@@ -20,6 +22,9 @@ from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice
+from mortal_steps.statistics.intervals import Interval
+
+Row = Mapping[str, Any]
 
 MOST_SCORES = 12
 """Lines in the table of evaluations; functions may log any number of metrics."""
@@ -28,19 +33,21 @@ MOST_SCORES = 12
 def report_markdown(
     run: RunSummary,
     *,
-    evaluations: Sequence[Mapping[str, Any]] = (),
+    evaluations: Sequence[Row] = (),
+    intervals: Mapping[int, Mapping[str, Interval]] = MappingProxyType({}),
     notices: Sequence[Notice] = (),
     samples: Sequence[Sample] = (),
     picture: str | None = None,
 ) -> str:
     """Return the report, with what models, datasets and functions say fenced. `evaluations` are the
-    rows of evaluations.jsonl; `picture` names the file of the reward curve, once there is a
+    rows of evaluations.jsonl, and `intervals` those of the ones in `shown_evaluations`, by their
+    step; `picture` names the file of the reward curve, once there is a
     step."""
     parts = [
         *_heading(run),
         *_rewards(run, picture),
         *_functions(run.functions),
-        *_evaluations(evaluations),
+        *_evaluations(evaluations, intervals, run.eval_gain),
         *_timings(run),
         *_samples(samples),
         *_faults(run, notices),
@@ -109,16 +116,26 @@ def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
     )
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Compare the last evaluation with the first and the best, by their reward or their loss."""
+def shown_evaluations(rows: Sequence[Row]) -> list[tuple[str, Row]]:
+    """Return the evaluations that the report compares, by name: the first, the best, by its reward
+    or its loss, and the last."""
     if not rows:
-        return
+        return []
     last = rows[-1]
     merits = [(merit, row) for row in rows if (merit := merit_of(row)) is not None]
     best = max(merits, key=lambda each: each[0], default=(0.0, None))[1]
     columns = [("last", last)]
     if len(rows) > 1:
         columns = [("first", rows[0]), *([("best", best)] if best else []), ("last", last)]
+    return columns
+
+
+def _evaluations(
+    rows: Sequence[Row], intervals: Mapping[int, Mapping[str, Interval]], gain: Gain | None
+) -> Iterator[str]:
+    columns = shown_evaluations(rows)
+    if not columns:
+        return
     known = dict.fromkeys(name for _, row in reversed(columns) for name in row)
     scores = [name for name in known if name not in ("step", "reward")]
     scores.sort(key=lambda name: name.startswith(EPISODES))  # last, how episodes went
@@ -127,11 +144,21 @@ def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield table(
         ["score", *(f"{which}, step {row['step']}" for which, row in columns)],
         [
-            [code(name), *(number(row.get(name)) for _, row in columns)]
+            [
+                code(name),
+                *(
+                    score_text(row.get(name), intervals.get(row["step"], {}).get(name))
+                    for _, row in columns
+                ),
+            ]
             for name in names[:MOST_SCORES]
         ],
         "l" + "r" * len(columns),
     )
+    if any(intervals.values()):
+        yield "In brackets: the 95 % interval of the mean over problems."
+    if gain is not None:
+        yield f"The last evaluation: {gain_text(gain)}."
 
 
 def _timings(run: RunSummary) -> Iterator[str]:

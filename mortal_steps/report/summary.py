@@ -10,6 +10,7 @@ from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk.weights import digest_of
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingModel
 from mortal_steps.report.evaluations import scores_text
+from mortal_steps.report.held_out import Gain, HeldOutScores
 from mortal_steps.report.idleness import EQUAL
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
@@ -22,6 +23,7 @@ from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
+from mortal_steps.statistics.intervals import Interval
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,11 @@ class RunSummary(RunStatus):
     """Last evaluation: mean score per reward function and `reward`."""
     eval_step: int | None
     """Step of the last evaluation."""
+    eval_intervals: Mapping[str, Interval]
+    """95 % intervals of the scores of the last evaluation, by name, where its shards are here."""
+    eval_gain: Gain | None
+    """How much better the reward of the last evaluation is than that of the first whose shards are
+    here; None without such a one."""
     final_weights_sha256: str | None
     model_path: str | None
     ui_url: str | None
@@ -160,6 +167,8 @@ def summarize(run: Run) -> RunSummary:
     of_rows = any("num_prepared_rows" in row for row in metrics)
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
+    evaluations, held_out = run.logs.read(EVALUATIONS), HeldOutScores(run)
+    last = manifest.evaluation
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
@@ -167,8 +176,10 @@ def summarize(run: Run) -> RunSummary:
         attempts=manifest.attempts,
         reward_trend=None if of_rows else _trend([row["reward"] for row in metrics]),
         loss_trend=_trend([row.get("loss") for row in metrics]) if of_rows else None,
-        eval=dict(manifest.evaluation.metrics) if manifest.evaluation else {},
-        eval_step=manifest.evaluation.step if manifest.evaluation else None,
+        eval=dict(last.metrics) if last else {},
+        eval_step=last.step if last else None,
+        eval_intervals=held_out.intervals(last.step) if last else {},
+        eval_gain=held_out.gain([row["step"] for row in evaluations]),
         final_weights_sha256=manifest.final.weights_sha256 if manifest.final else None,
         model_path=str(store.path(manifest.final.path).absolute()) if manifest.final else None,
         ui_url=manifest.ui_url,
@@ -184,7 +195,7 @@ def summarize(run: Run) -> RunSummary:
         trackers=config["logging"]["report_to"] if config else (),
         curve={
             "training": _points(metrics),
-            "held_out": _points(run.logs.read(EVALUATIONS)),
+            "held_out": _points(evaluations),
         },
         drawn={} if of_rows else _drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),

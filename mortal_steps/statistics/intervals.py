@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 Z = 1.959963984540054
 """The standard normal distribution has 95 % of its mass between -Z and Z."""
 TAILS = (0.025, 0.975)
@@ -64,6 +62,8 @@ def wilson(num_right: int, num_problems: int) -> tuple[float, float]:
 def bootstrap(scores: Sequence[float], seed: Sequence[int]) -> tuple[float, float]:
     """Return the percentile bootstrap of the mean: of `DRAWS` draws of as many problems, with
     replacement. The same seed draws the same problems."""
+    import numpy as np  # commands that only print an interval start without it
+
     values, generator = np.asarray(scores, dtype=np.float64), np.random.default_rng(seed)
     size, at_once = len(values), max(1, AT_ONCE // len(values))
     means = np.concatenate(

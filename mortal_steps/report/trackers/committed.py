@@ -13,6 +13,7 @@ from typing import Any
 
 from mortal_steps.errors import CorruptFileError, DataError
 from mortal_steps.report.dialogue import prompt_text
+from mortal_steps.report.held_out import HeldOutScores
 from mortal_steps.report.samples import Sample, samples_of
 from mortal_steps.report.trackers.base import STEP, Entry
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, TIMINGS, LogMark
@@ -86,13 +87,21 @@ class CommittedSteps:
         self._take(manifest.logs, after)
         ready = sorted({*self._metrics, *self._evaluations})
         for step in (step for step in ready if step <= manifest.step):
+            evaluation = self._evaluations.pop(step, None)
             yield entry_of(
                 step,
                 self._metrics.pop(step, None),
-                self._evaluations.pop(step, None),
+                None if evaluation is None else self._ends(step) | evaluation,
                 self._timings.pop(step, ()),
                 samples_at(self._run, step, self._sample_steps),
             )
+
+    def _ends(self, step: int) -> dict[str, float]:
+        """Return both ends of the intervals of an evaluation's scores."""
+        # It is read here once: what it has read of shards need not stay in memory.
+        intervals = HeldOutScores(self._run).intervals(step)
+        lows = {f"{name}/low": interval.low for name, interval in intervals.items()}
+        return lows | {f"{name}/high": interval.high for name, interval in intervals.items()}
 
     def _manifest(self) -> RunManifest | None:
         try:

@@ -1,0 +1,177 @@
+"""What each held-out problem scored, and what follows: the intervals of an evaluation's means, and
+how much better one evaluation is than another. All of it is read from the committed shards."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from pydantic import ValidationError
+
+from mortal_steps.config import RewardsConfig
+from mortal_steps.errors import CorruptFileError
+from mortal_steps.report.evaluations import OWN_COLUMNS
+from mortal_steps.report.units import counted
+from mortal_steps.runs.run import Run
+from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.statistics.intervals import Interval, interval_of
+from mortal_steps.statistics.paired import Paired, compare
+from mortal_steps.store.records import RecordStore, shard_file
+from mortal_steps.types import RewardedShard
+
+logger = logging.getLogger(__name__)
+
+REWARD = "reward"
+CLEAR = 0.05
+"""McNemar's p below which a difference is clear."""
+
+Scores = Mapping[str, Sequence[float | None]]
+"""By column of evaluations.jsonl: the score of each problem, the mean over its completions; None
+where it has none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gain:
+    """The reward of a run's last evaluation beside that of an earlier one, problem by problem."""
+
+    since: int
+    """Step of the earlier one."""
+    paired: Paired
+
+
+class HeldOutScores:
+    """The scores of a run's evaluations. What cannot be read is warned of, and is none: it is shown
+    beside what the run's logs say."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._read: dict[int, Scores | None] = {}
+
+    def of(self, step: int) -> Scores | None:
+        """Return the scores after `step` steps; None where no completions are scored, as with rows
+        that are judged by their loss, or where the shards are not here."""
+        if step not in self._read:
+            self._read[step] = self._of(step)
+        return self._read[step]
+
+    def _of(self, step: int) -> Scores | None:
+        settings, info = self._settings, self._run.info
+        if settings is None:
+            return None
+        try:
+            shards = committed_shards(self._run.store, f"evaluations/{step:06d}")
+            if shards is None or sum(len(s.rewards) for s in shards) != info.num_eval_problems:
+                return None
+            rewards = RewardsConfig.model_validate(settings["rewards"])
+        except (CorruptFileError, ValidationError) as error:
+            logger.warning("the evaluation after step %d has no intervals: %s", step, error)
+            return None
+        judging = rewards.judging_by(settings["evaluation"].get("functions"))
+        return problem_scores(judging, shards, info.eval_sets)
+
+    def intervals(self, step: int) -> dict[str, Interval]:
+        """Return the interval of each mean score of the evaluation after `step` steps."""
+        return intervals_of(self.of(step) or {}, self.seed(step))
+
+    def gain(self, steps: Sequence[int]) -> Gain | None:
+        """Compare the last of the evaluations after so many `steps` with the first whose shards are
+        here: a fork has none of its parent's. Returns None without such a one."""
+        now = self.of(steps[-1]) if steps else None
+        then = next(((step, found) for step in steps[:-1] if (found := self.of(step))), None)
+        if now is None or then is None:
+            return None
+        paired = compare(now[REWARD], then[1][REWARD], self.seed(steps[-1]))
+        return None if paired is None else Gain(since=then[0], paired=paired)
+
+    def seed(self, step: int) -> tuple[int, int]:
+        """Return the seed of what is drawn for an evaluation's intervals."""
+        return (self._settings or {}).get("seed", 0), step
+
+    @cached_property
+    def _settings(self) -> Mapping[str, Any] | None:
+        try:
+            return self._run.settings()
+        except CorruptFileError:  # the run's summary warns of it
+            return None
+
+
+def committed_shards(store: RecordStore, folder: str) -> list[RewardedShard] | None:
+    """Return the scored shards in a folder, in order; None if there are none. Raises
+    `CorruptFileError`."""
+    found: list[RewardedShard] = []
+    for number in count():
+        record = store.find_record(shard_file(folder, "rewards", number), RewardedShard)
+        if record is None:
+            return found or None
+        found.append(record[1])
+    raise AssertionError("folders end")
+
+
+def problem_scores(
+    rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
+) -> Scores:
+    """Return what each problem scored, under the names of `mean_scores`: by each function, by their
+    weighted sum, and both again for each of the `sets`, in which it has None outside of the set."""
+    weights = reward_weights(rewards)
+    groups = [group for shard in shards for group in shard.rewards]
+    functions = {
+        name: [_mean([each.get(name) for each in group]) for group in groups] for name in weights
+    }
+    total = [_mean([weighted_sum(each, weights) for each in group]) for group in groups]
+    named = {f"rewards/{n}" if n in OWN_COLUMNS else n: each for n, each in functions.items()}
+    columns: dict[str, Sequence[float | None]] = {**named, REWARD: total}
+    for name, (start, stop) in _bounds(sets):
+        columns[f"eval_{name}_reward"] = total[start:stop]
+        for function, scores in functions.items():
+            columns[f"eval_{name}_rewards/{function}/mean"] = scores[start:stop]
+    return columns
+
+
+def _bounds(sets: Mapping[str, int]) -> Iterator[tuple[str, tuple[int, int]]]:
+    start = 0
+    for name, size in sets.items():
+        yield name, (start, start + size)
+        start += size
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
+
+
+def intervals_of(scores: Scores, seed: Sequence[int]) -> dict[str, Interval]:
+    """Return the interval of each column's mean, where it has one."""
+    found = {
+        name: interval_of([score for score in column if score is not None], seed)
+        for name, column in scores.items()
+    }
+    return {name: interval for name, interval in found.items() if interval is not None}
+
+
+def gain_text(gain: Gain) -> str:
+    return f"reward since step {gain.since}: {paired_text(gain.paired)}"
+
+
+def paired_text(paired: Paired) -> str:
+    """Say what a comparison means, such as `better by 0.080 [0.030, 0.130] on the same 200
+    problems, McNemar's p 0.002`."""
+    problems = f"on the same {counted(paired.num_problems, 'problem')}"
+    by, low, high = paired.difference, paired.low, paired.high
+    if low is None or high is None:
+        return f"{by:+.3f} on each of {problems.removeprefix('on ')}, too alike for an interval"
+    is_clear = paired.p is None or paired.p < CLEAR
+    if is_clear and low > 0:
+        said = f"better by {by:.3f} [{low:.3f}, {high:.3f}]"
+    elif is_clear and high < 0:
+        said = f"worse by {-by:.3f} [{-high:.3f}, {-low:.3f}]"
+    else:
+        said = f"no clear difference: {by:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{said} {problems}{_p_text(paired.p)}"
+
+
+def _p_text(p: float | None) -> str:
+    if p is None:
+        return ""
+    return f", McNemar's p {p:.3f}" if p >= 0.001 else ", McNemar's p < 0.001"
