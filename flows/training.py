@@ -12,11 +12,11 @@ or a benchmark.
 
 import asyncio
 import contextlib
-import functools
 import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+from mortal_flows.ending import ends
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
@@ -32,9 +32,6 @@ from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import counted
 from mortal_steps.runs.argument import run_argument
-from mortal_steps.runs.ending import decide
-from mortal_steps.runs.logs import EVALUATIONS
-from mortal_steps.system.threads import in_thread
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -159,7 +156,7 @@ class Training:
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
                 run.note(busy_s=run.manifest.busy_s + time.monotonic() - began)
-                if await self._ends(self._trained):
+                if await ends(session, self._trained):
                     progress.note(f"the run ends here: {run.ended.why if run.ended else ''}")
                 elif schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
@@ -174,25 +171,6 @@ class Training:
                 if self._recorder.report_due():
                     await stop.guard(self._report())
             await self._forget()
-
-    async def _ends(self, done: int) -> bool:
-        """Decide whether the run ends after `done` steps, and record it if it does."""
-        run, schedule = self._run, self._session.schedule
-        until = run.config.training.until
-        due = schedule.evaluates if schedule.holds_evaluations else schedule.checkpoints
-        if run.ended is not None or not (until.ends and due(done)) or done == run.info.num_steps:
-            return run.ended is not None and done == run.ended.step
-        ended = decide(
-            until,
-            done,
-            metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
-            evaluations=run.logs.read(EVALUATIONS),
-            dollars=self._session.budget.spent(),
-            hours=run.manifest.busy_s / 3600,
-        )
-        if ended is not None:
-            await in_thread(functools.partial(run.end, ended))
-        return ended is not None
 
     async def _forget(self) -> None:
         """Drop what is kept in memory and in Prefect for steps that are done."""

@@ -1,6 +1,6 @@
 """`[training.until]`: what ends a run before its last step."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,11 @@ class UntilConfig(Section):
     the reward or, where rows are learned, the loss."""
     goal: float | None = None
     """What the score has to reach: at least this or, of a loss, at most."""
+    by: Literal["mean", "interval"] = "mean"
+    """`mean`: the score has to reach the goal in several `evaluations` in a row, for a single one
+    may do so by luck. `interval`: the lower end of its 95 % interval has to reach it, once."""
     evaluations: int = Field(2, ge=1)
-    """Evaluations in a row that have to reach the goal; a single one may do so by luck."""
+    """Evaluations in a row, with `by = "mean"`."""
     patience: int | None = Field(None, ge=1)
     """Evaluations in a row without a new best score."""
     max_tokens: int | None = Field(None, ge=1)

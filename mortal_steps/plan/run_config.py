@@ -123,6 +123,11 @@ class RunConfig(Section):
                 "training.until looks at evaluations, and the run has none; hold problems out "
                 "(data.eval_samples, data.eval_source), and see evaluation.eval_steps"
             )
+        if until.by == "interval" and self.algorithm.judges_by_loss:
+            raise ValueError(
+                'training.until.by = "interval": the loss on held-out rows has no interval; leave '
+                "it out, and the goal has to be reached in several evaluations in a row"
+            )
         scores = ["reward", *reward_names(self.eval_rewards)]
         if until.metric and not self.algorithm.judges_by_loss and until.metric not in scores:
             raise ValueError(

@@ -43,10 +43,11 @@ def decide(
     evaluations: Sequence[Row],
     dollars: float,
     hours: float,
+    lows: Mapping[str, float] | None = None,
 ) -> Ended | None:
     """Return why the run ends after `step` steps, of which these are the lines of the logs; None if
-    it goes on."""
-    for key, why in _reasons(until, metrics, evaluations, dollars, hours):
+    it goes on. `lows` are the lower ends of the last evaluation's intervals, by score."""
+    for key, why in _reasons(until, metrics, evaluations, dollars, hours, lows or {}):
         return Ended(step=step, key=key, why=why)
     return None
 
@@ -57,11 +58,16 @@ def _reasons(
     evaluations: Sequence[Row],
     dollars: float,
     hours: float,
+    lows: Mapping[str, float],
 ) -> Iterator[tuple[str, str]]:
     name = until.metric or _merit(evaluations)
     lower = name.endswith("loss")
     scores = [row[name] for row in evaluations if row.get(name) is not None]
-    if until.goal is not None and len(scores) >= until.evaluations:
+    if until.by == "interval":
+        low = lows.get(name)
+        if until.goal is not None and low is not None and low >= until.goal:
+            yield "goal", f"the lower end of {name}, {low:.4g}, was at least {until.goal:g}"
+    elif until.goal is not None and len(scores) >= until.evaluations:
         last = scores[-until.evaluations :]
         if all(score <= until.goal if lower else score >= until.goal for score in last):
             most = "at most" if lower else "at least"

@@ -31,6 +31,18 @@ def test_a_goal_has_to_be_reached_twice_in_a_row(scores, reached):
     assert ends(scores, goal=0.9) == (why if reached else None)
 
 
+def test_a_goal_can_be_for_the_lower_end_of_the_interval():
+    until = UntilConfig(goal=0.9, by="interval")
+
+    def ended(low):
+        rows = [{"step": 0, "reward": 0.95}]
+        given = {"metrics": [], "evaluations": rows, "dollars": 0.0, "hours": 0.0}
+        return decide(until, 1, **given, lows={"reward": low})
+
+    assert ended(0.89) is None
+    assert "the lower end of reward, 0.91, was at least 0.9" in ended(0.91).why
+
+
 def test_a_loss_has_to_come_down_to_its_goal():
     assert ends((2.0, 0.5, 0.4), goal=0.5, name="loss")[1].startswith("loss was at most 0.5")
     assert ends((2.0, 0.6, 0.4), goal=0.5, name="loss") is None

@@ -1,0 +1,34 @@
+"""The end of a run before its last step, as `[training.until]` says."""
+
+import functools
+
+from mortal_steps.orchestration.session import Session
+from mortal_steps.report.held_out import HeldOutScores
+from mortal_steps.runs.ending import decide
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.system.threads import in_thread
+
+
+async def ends(session: Session, done: int) -> bool:
+    """Decide whether the run ends after `done` steps, and record it if it does."""
+    run, schedule = session.run, session.schedule
+    until = run.config.training.until
+    due = schedule.evaluates if schedule.holds_evaluations else schedule.checkpoints
+    if run.ended is not None or not (until.ends and due(done)) or done == run.info.num_steps:
+        return run.ended is not None and done == run.ended.step
+    lows = {}
+    if until.goal is not None and until.by == "interval":
+        found = await in_thread(functools.partial(HeldOutScores(run).intervals, done))
+        lows = {name: interval.low for name, interval in found.items()}
+    ended = decide(
+        until,
+        done,
+        metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
+        evaluations=run.logs.read(EVALUATIONS),
+        dollars=session.budget.spent(),
+        hours=run.manifest.busy_s / 3600,
+        lows=lows,
+    )
+    if ended is not None:
+        await in_thread(functools.partial(run.end, ended))
+    return ended is not None
