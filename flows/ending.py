@@ -20,11 +20,12 @@ async def ends(session: Session, done: int) -> bool:
     if until.goal is not None and until.by == "interval":
         found = await in_thread(functools.partial(HeldOutScores(run).intervals, done))
         lows = {name: interval.low for name, interval in found.items()}
+    first = run.info.first_step  # a fork's parent may have had other rewards
     ended = decide(
         until,
         done,
-        metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
-        evaluations=run.logs.read(EVALUATIONS),
+        metrics=[row for row in run.metrics() if row["step"] > first],
+        evaluations=[r for r in run.logs.read(EVALUATIONS) if r["step"] > first or not first],
         dollars=session.budget.spent(),
         hours=run.manifest.busy_s / 3600,
         lows=lows,

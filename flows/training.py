@@ -82,7 +82,7 @@ class Training:
         run, say = self._run, self._reporter.say
         progress = ProgressLine(
             start=run.manifest.step,
-            num_steps=run.info.num_steps,
+            num_steps=run.num_steps,
             log=say,
         )
         with progress:
@@ -124,7 +124,7 @@ class Training:
             f"training {parameters_in_words(ready)} on {supplied}"
             f"{f' {ready.place}' if ready.place else ''}"
             f"{f', sampling in {sampled}' if sampled and samplers else ''}"
-            f", step {ready.step} to {info.num_steps}"
+            f", step {ready.step} to {self._run.num_steps}"
         )
         self._recorder.alerts.warned(ready.warnings, ready.step)
         self._tell(progress)
@@ -179,7 +179,7 @@ class Training:
     async def _begin_next(self, step: int) -> None:
         """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
         may = not (self._stop.requested or self._reporter.away or self._has_to_stop())
-        if may and step < self._run.info.num_steps:
+        if may and step < self._run.num_steps:
             self._source.look_ahead(step)
             for _ in range(TURNS_TO_ASK):
                 await asyncio.sleep(0)
@@ -272,6 +272,6 @@ class Training:
         if stop.error is not None:
             raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")
         raise RunStoppedError(
-            f"stopped by {stop.reason} after {self._trained} of {run.info.num_steps} steps, state "
+            f"stopped by {stop.reason} after {self._trained} of {run.num_steps} steps, state "
             f"saved; {resume}"
         )

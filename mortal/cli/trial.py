@@ -193,7 +193,11 @@ def grade(
 
     from mortal.terminal.grades import show_grades
     from mortal_steps.orchestration.trials.grading import Grading, write_rows
-    from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+    from mortal_steps.orchestration.trials.opening import (
+        of_finished_model,
+        passing_workers,
+        settings_of_trial,
+    )
     from mortal_steps.orchestration.trials.trial import all_problems
     from mortal_steps.plan.loader import load_config
     from mortal_steps.plan.parts import Plan
@@ -203,12 +207,12 @@ def grade(
     settings = load_config(config, overrides or (), flags)
     waiting("reading the problems")
     problems = all_problems(Plan(settings).problems)
-    settings = settings_of_trial(settings)
-    plan = Plan(settings)
-    model = None
+    settings, model = settings_of_trial(settings), None
     if run_id is not None:
         runs_dir, name = split_run(run_id, Path(settings.runs_dir))
         model = folder_of_trained(find_run(runs_dir, name))
+        settings = of_finished_model(settings)
+    plan = Plan(settings)
     waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")
     grading = Grading(
         plan,

@@ -11,11 +11,12 @@ from mortal_steps.places.modal.files import volume_runs
 from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import RunSummary, summarize
+from mortal_steps.runs.ending import FILE as ENDING
 from mortal_steps.runs.logs import METRICS
 from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.run import find_run
 
-OF_STATUS = (MANIFEST_FILE, METRICS)
+OF_STATUS = (MANIFEST_FILE, ENDING, METRICS)
 """Files of a run from which its status is made."""
 
 logger = logging.getLogger(__name__)

@@ -161,7 +161,7 @@ class Alerts:
         )
 
     def _of_masked(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
-        count = self._num_completions
+        count = metrics.get("num_sampled_completions", self._num_completions)
         shares = {n: metrics.get(f"rewards/{n}/masked", 0) / count for n in self._functions}
         shares["the environment"] = metrics.get("episodes/stop_failed", 0.0)
         worst = max(shares, key=lambda name: shares[name])

@@ -1,5 +1,6 @@
 """Makes damaged logs again from the records from which they were written."""
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from mortal_steps.policy import journal
 from mortal_steps.policy.batches import Batch
 from mortal_steps.report.evaluations import as_columns, mean_metrics, mean_scores
 from mortal_steps.report.report_files import write_report
-from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS
+from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
@@ -104,6 +105,8 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Se
         # A fork has its parent's lines without their records.
         steps = {*lines, *(number for number, _ in run.store.numbered("evaluations"))}
         made = {step: _evaluation_of(run, step) for step in sorted(steps) if step <= done}
+    elif name == SELECTIONS:
+        made = {step: _selection_of(run, step) for step in range(1, done + 1)}
     else:
         return readable
     rows = []
@@ -124,6 +127,15 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     if entry is None or result is None:
         return None
     return metrics_row(run.config.rewards, result, entry.request.batch)
+
+
+def _selection_of(run: Run, step: int) -> Row | None:
+    try:
+        entry = journal.find_entry(run.store, step - 1)
+    except CorruptFileError:
+        return None
+    chosen = entry.request.batch.selection if entry else None
+    return None if chosen is None else {"step": step, **dataclasses.asdict(chosen)}
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

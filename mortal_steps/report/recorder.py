@@ -12,7 +12,7 @@ from mortal_steps.report.log_repair import Row, metrics_row, restore_logs
 from mortal_steps.report.progress import Pace, StepReport, recent_steps
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
-from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, TIMINGS
+from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, SELECTIONS, TIMINGS
 from mortal_steps.runs.run import Run
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
@@ -53,6 +53,8 @@ class Recorder:
         rewards = batch.shards
         row = metrics_row(self._run.config.rewards, result, batch)
         self._run.append(METRICS, row)
+        if (chosen := batch.selection) is not None:
+            self._run.append(SELECTIONS, {"step": row["step"], **dataclasses.asdict(chosen)})
         self.alerts.warned(result.warnings, row["step"])
         timings = (
             problems.timing,

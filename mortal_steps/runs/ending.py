@@ -5,6 +5,7 @@ run that is killed before the record decides the same. Dollars and hours are no 
 what counts is the record.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,8 @@ class Ended:
 
 
 def read_end(store: RunStore) -> Ended | None:
-    """Raises `CorruptFileError`."""
-    found = store.find_record(FILE, Ended)
+    """Return the end, if there is one; a damaged record is logged and counts as none."""
+    found = store.find_whole(FILE, Ended, "the end is decided again")
     return None if found is None else found[1]
 
 
@@ -62,7 +63,8 @@ def _reasons(
 ) -> Iterator[tuple[str, str]]:
     name = until.metric or _merit(evaluations)
     lower = name.endswith("loss")
-    scores = [row[name] for row in evaluations if row.get(name) is not None]
+    known = [row[name] for row in evaluations if row.get(name) is not None]
+    scores = [score for score in known if math.isfinite(score)]
     if until.by == "interval":
         low = lows.get(name)
         if until.goal is not None and low is not None and low >= until.goal:

@@ -26,7 +26,10 @@ METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 QUARANTINE = "quarantine.jsonl"
-LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE)
+SELECTIONS = "selections.jsonl"
+LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE, SELECTIONS)
+NOT_OF_EVERY_RUN = {SELECTIONS}
+"""Logs that runs of earlier versions do not have."""
 FLOW_LOG = "flow.log"
 FLOW_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 """As the workers' own."""
@@ -78,13 +81,15 @@ class RunLogs:
         damaged = self.damaged(marks)
         for name in LOGS:
             if name not in damaged and (path := self._root / name).exists():
-                os.truncate(path, marks[name].length)
+                os.truncate(path, marks.get(name, EMPTY).length)
         self._written.clear()
         return damaged
 
     def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
         """Return the names of logs that have no mark, or do not begin with what it describes."""
-        found = ((name, marks.get(name), self._root / name) for name in LOGS)
+        without = dict.fromkeys(NOT_OF_EVERY_RUN, EMPTY)
+        known = {**without, **marks}
+        found = ((name, known.get(name), self._root / name) for name in LOGS)
         return [
             name
             for name, mark, path in found

@@ -76,8 +76,7 @@ class Run:
 
     @property
     def ended(self) -> Ended | None:
-        """Why the run ends before the last step that it was begun with; raises
-        `CorruptFileError`."""
+        """Why the run ends before the last step that it was begun with."""
         if self._ended is None:
             self._ended = read_end(self.store)
         return self._ended

@@ -34,6 +34,8 @@ from mortal_steps.runs.checked import (
     other_state,
 )
 from mortal_steps.runs.costs import COSTS
+from mortal_steps.runs.ending import FILE as ENDING
+from mortal_steps.runs.ending import Ended
 from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, is_driven
 from mortal_steps.runs.logs import LOGS, prefix_digest
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
@@ -94,6 +96,7 @@ class _Checking:
                 self._files.reference(problems, LOST, check_problem_file)
             if (prepared := info.prepared_rows) is not None:
                 self._files.folder(prepared.path, prepared.sha256, LOST)
+        self._files.record(ENDING, Ended, self._again, optional=True)
         self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         chat = self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)
         self._has_turns = chat is not None

@@ -46,19 +46,6 @@ class Scores:
         return max(known) - min(known) > LEAST_SPREAD * max(1.0, abs(max(known)))
 
 
-@dataclass(slots=True)
-class Seen:
-    """What earlier steps have shown of a problem."""
-
-    visits: int = 0
-    last_step: int = 0
-    right: float = 0.0
-    """Sum of its completions' rewards, each as a part of the range of all rewards of the run, and
-    counted less the older it is."""
-    wrong: float = 0.0
-    """Completions less `right`."""
-
-
 @dataclass(kw_only=True, slots=True)
 class Draw:
     """All that a selection may look at when a step begins. What it shows of earlier steps ends with
@@ -77,13 +64,16 @@ class Draw:
     """The row at a position of that stream."""
     value_of: Callable[[int], str]
     """The row's value of `selection.column`; an empty text without one."""
-    seen: Mapping[int, Seen]
-    """By row."""
+    seen: Mapping[int, Any]
+    """What earlier steps have shown of a problem, by row: a `Seen` of
+    mortal_steps/selection/history.py."""
     by_value: Mapping[str, tuple[float, float]]
     """Groups' shares of right and wrong by the value of the column, each step counted 0.8 times
     as much as the next."""
     share: float
     """Share of the sampled groups whose rewards differed, a moving mean."""
+    best: float | None
+    """The highest reward; None before the first."""
     random: random.Random
     """The only source of chance, seeded by the run and the step."""
     options: Mapping[str, Any]

@@ -1,6 +1,7 @@
 """`[selection] type = "screen"`: a few completions of many problems first, the rest where they
 differ; after SPEED-RL, https://arxiv.org/abs/2506.09016."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -22,45 +23,56 @@ class Screen(SelectionConfig, extra="forbid"):
     type: Literal["screen"] = "screen"
     first: int = Field(4, ge=2)
     """Completions by which a problem is judged."""
-    max_rounds: int = Field(8, ge=2)
+    max_rounds: int = Field(9, ge=3)
     """Rounds of a step, at most."""
 
     def rounds(self, draw: Draw) -> Rounds:
         size, rest = draw.num_generations, draw.num_generations - self.first
         left, share = draw.batch_size * size, draw.share
         asks: list[Ask] = []
-        scores: list[Scores] = []
+        differ: list[bool] = []
         kept: list[int] = []
-        for _ in range(self.max_rounds // 2):
-            room = min(left // size, draw.batch_size - len(kept))
-            if room < 1:
+        for _ in range((self.max_rounds - 1) // 2):
+            reserve = max(0, draw.multiple - len(kept)) * rest
+            room = min((left - reserve) // self.first, draw.batch_size - len(kept))
+            if room < 1 or left < size:
                 break
-            count = max(1, min(int(left / (self.first + share * rest) * ROOM), left // self.first))
+            wanted = int((left - reserve) / (self.first + share * rest) * ROOM)
+            # At least as many as a step has to train on, if none of them differs.
+            least = 1 if asks else draw.multiple
+            count = min(max(least, wanted), (left - reserve) // self.first)
             begun = [Ask(row=draw.next(), count=self.first) for _ in range(count)]
-            answer = yield begun
-            first = len(asks)
-            asks, scores, left = asks + begun, [*scores, *answer], left - count * self.first
-            differing = [first + n for n, each in enumerate(answer) if each.differ]
-            share = (share + len(differing)) / (1 + count)
-            chosen = differing[: min(left // rest, room)]
+            first, answer = len(asks), (yield begun)
+            asks, differ, left = asks + begun, differ + _differ(answer), left - count * self.first
+            found = [number for number in range(first, len(asks)) if differ[number]]
+            share = (share + len(found)) / (1 + count)
+            chosen = found[: min(left // rest, draw.batch_size - len(kept))]
             if chosen:
                 more = [Ask(row=asks[n].row, count=rest, goes_on=n) for n in chosen]
-                chosen = list(range(len(asks), len(asks) + len(more)))
-                scores += yield more
-                asks, left = asks + more, left - len(more) * rest
-            kept += chosen
-        short = -len(kept) % draw.multiple
-        if not short and kept:
-            return kept
-        going_on = {asks[n].goes_on for n in kept} | set(kept)
-        idle = [n for n, ask in enumerate(asks) if ask.count == self.first and n not in going_on]
-        more = [Ask(row=asks[n].row, count=rest, goes_on=n) for n in idle[: short or draw.multiple]]
-        yield more
-        return [*kept, *range(len(asks), len(asks) + len(more))]
+                kept += range(len(asks), len(asks) + len(more))
+                answer = yield more
+                asks, differ, left = asks + more, differ + _differ(answer), left - len(more) * rest
+        whole = len(kept) - len(kept) % draw.multiple
+        if whole:
+            return kept[:whole]
+        return (yield from self._filled(draw, asks, differ, kept))
+
+    def _filled(self, draw: Draw, asks: list[Ask], differ: list[bool], kept: list[int]) -> Rounds:
+        """Complete as many groups as a step has to have at least, those that differ first."""
+        taken = {asks[number].goes_on for number in kept} | set(kept)
+        idle = [n for n, ask in enumerate(asks) if ask.goes_on is None and n not in taken]
+        idle = sorted(idle, key=lambda number: not differ[number])[: draw.multiple - len(kept)]
+        rest = draw.num_generations - self.first
+        yield [Ask(row=asks[n].row, count=rest, goes_on=n) for n in idle]
+        return [*kept, *range(len(asks), len(asks) + len(idle))]
 
     def check(self, training: TrainingConfig) -> None:
         if self.first >= training.num_generations:
             raise ValueError(
                 f"selection.first = {self.first} is not less than training.num_generations = "
-                f"{training.num_generations}; choose about a quarter of it"
+                f"{training.num_generations}; choose about a quarter of it, 2 at least"
             )
+
+
+def _differ(scores: Sequence[Scores]) -> list[bool]:
+    return [each.differ for each in scores]

@@ -49,7 +49,7 @@ class Rollouts(BatchSource):
     def look_ahead(self, step: int) -> None:
         """Begin the steps that may be sampled by now: up to `step + staleness`."""
         ahead = self.session.run.config.rollout.staleness
-        last = self.session.run.info.num_steps - 1
+        last = self.session.run.num_steps - 1
         while self._next <= min(step + ahead, last):
             weights = self._published[self.session.schedule.sampling_version(self._next)]
             rolling = asyncio.create_task(self.roll_out(self._next, weights))
@@ -71,7 +71,7 @@ class Rollouts(BatchSource):
         drawing = self._drawing.pop(step, None) or asyncio.create_task(self._draw(step))
         try:
             async with self.scoring(drawing, weights) as scores:
-                if self._next == step + 1 < session.run.info.num_steps:
+                if self._next == step + 1 < session.run.num_steps:
                     self._drawing[step + 1] = asyncio.create_task(self._draw(step + 1))
                 return StepBatch(await drawing, ScoredRollouts(rewards=await scores))
         finally:

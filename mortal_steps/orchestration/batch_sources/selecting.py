@@ -1,6 +1,6 @@
 """Rollouts of the problems that a selection asks for (`[selection]`), in one round or several.
 
-    plan 0 | generate | reward | plan 1 | generate | reward | selection/t.json | train t
+    plan 0 | generate | reward | plan 1 | generate | reward | train (journal.json names all)
 
 A plan is a function of the run's seed and of what earlier steps have shown; it is committed
 (`batch.json`, `batch-1.json`) before it is sampled. A run that is killed anywhere in between plans
@@ -8,30 +8,31 @@ again, finds the plan and the shards that are there, and goes on.
 """
 
 import asyncio
+import dataclasses
 import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from mortal_steps.errors import ConfigError
+from pydantic import TypeAdapter
+
+from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.batch_sources.base import RolloutWorkers, StepBatch
 from mortal_steps.orchestration.batch_sources.rollouts import Rollouts, drop
 from mortal_steps.orchestration.session import Session, step_file
 from mortal_steps.policy.batches import ScoredRollouts
+from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.schedule import derive_seed, problem_indices
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.selection.draw import Ask, Draw, Scores
-from mortal_steps.selection.history import (
-    History,
-    Selected,
-    read_selected,
-    selected,
-    selected_file,
-    verdicts,
-)
+from mortal_steps.selection.history import History
+from mortal_steps.selection.record import Selected, selected
 from mortal_steps.selection.table import ALL
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef, Problem, RewardedShard, RewardRef, WeightsRef
+
+RECORD = TypeAdapter(Selected)
 
 
 def own_rollouts(*, session: Session, workers: RolloutWorkers) -> Rollouts:
@@ -60,66 +61,83 @@ class Selecting(Rollouts):
         config = session.run.config
         self._config = config
         self._column: str | None = getattr(config.selection, "column", None)
-        self._history = History(
-            session.store, self._value_of, first_step=session.run.info.first_step
-        )
+        self._history = History(self._value_of)
         self._positions: dict[int, asyncio.Future[int]] = {}
         """Of the stream of rows after a step, once that is known."""
+        self._begins_at = 0
+        """The position at which the first step of this process begins."""
+
+    def begin(self, step: int, published: Iterable[WeightsRef]) -> None:
+        """Read what earlier steps have selected. Raises `StoreError` for a log that lacks some."""
+        super().begin(step, published)
+        log = self.session.run.logs.read(SELECTIONS)
+        records = {row.pop("step") - 1: RECORD.validate_python(row) for row in log}
+        known = {number: records[number] for number in sorted(records) if number < step}
+        # A fork of other problems or rewards begins with no records.
+        if not known and step == self.session.run.info.first_step:
+            self._history.begin_at(step)
+            self._begins_at = step * self._config.training.batch_size
+            return
+        for number, record in known.items():
+            self._history.add(number, record)
+        self._history.bring_to(max(0, step - self._config.rollout.staleness))
+        if step:
+            self._begins_at = known[step - 1].position if step - 1 in known else self._lost(step)
+
+    def _lost(self, step: int) -> int:
+        raise StoreError(
+            f"{self.session.store.path(SELECTIONS)} lacks the line of step {step}, which decides "
+            "what later steps sample; put the file back from a copy, or begin anew"
+        )
 
     async def roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
         """Sample the step's rounds; see `Rollouts`."""
         known = self._positions[step] = asyncio.get_running_loop().create_future()
-        self._positions.pop(step - 2, None)
+        before = self._positions.pop(step - 1, None)
         try:
-            before = self._positions.get(step - 1)
-            position = await (self._recorded_position(step) if before is None else before)
+            position = self._begins_at if before is None else await asyncio.shield(before)
             draw = await in_thread(functools.partial(self._beginning, step, position))
-            return await self._select(draw, weights)
+            return await self._select(draw, known, weights)
         finally:
             if not known.done():
                 known.cancel()
 
-    async def _select(self, draw: Draw, weights: WeightsRef) -> StepBatch:
-        rounds, done, problems = self._config.selection.rounds(draw), _Step(), None
-        one_round = self._config.selection.one_round
+    async def _select(
+        self, draw: Draw, known: asyncio.Future[int], weights: WeightsRef
+    ) -> StepBatch:
+        selection = self._config.selection
+        rounds, done, problems = selection.rounds(draw), _Step(), None
         try:
             asked = next(rounds)
             while True:
-                if one_round:
-                    self._positions[draw.step].set_result(draw.position)
-                batch, answer = await self._sample(draw.step, done, asked, weights)
+                if selection.one_round and not known.done():
+                    known.set_result(draw.position)
+                batch, answer = await self._sample(draw, done, asked, weights)
                 problems = problems or batch
                 asked = rounds.send(answer)
         except StopIteration as end:
-            kept = list(end.value)
-        _check_kept(kept, done, draw, self._config.selection.type)
-        if not one_round:
-            self._positions[draw.step].set_result(draw.position)
-        record = selected(draw.step, draw.position, done.num_rounds, done.asks, done.scores, kept)
-        file = selected_file(draw.step)
-        await in_thread(functools.partial(self.session.store.write_record, file, record, Selected))
-        assert problems is not None
-        return StepBatch(problems, self._batch(done, record))
-
-    def _batch(self, done: _Step, record: Selected) -> ScoredRollouts:
-        chosen = set(record.kept)
-        kept = [
-            tuple(place for number in chain for place in done.places[number])
-            for _, chain in record.groups()
-            if chain[-1] in chosen
-        ]
-        return ScoredRollouts(
-            rewards=done.shards,
-            kept=kept,
-            cursor=record.position,
-            shares={**verdicts(record, self._history.high), "rounds": float(done.num_rounds)},
+            kept = end.value
+        self._check_kept(kept, done, draw)
+        record = selected(
+            draw.position, done.num_rounds, done.asks, done.scores, kept, best=draw.best
         )
+        self._history.add(draw.step, record)
+        if not known.done():
+            known.set_result(draw.position)
+        assert problems is not None
+        return StepBatch(problems, _batch(done, record))
 
     async def _sample(
-        self, step: int, done: _Step, asked: Sequence[Ask], weights: WeightsRef
+        self, draw: Draw, done: _Step, asked: Sequence[Ask], weights: WeightsRef
     ) -> tuple[BatchRef, Sequence[Scores]]:
         """Sample and score a round, and add it to what is done. Returns the rewards of each ask."""
-        drawing = asyncio.create_task(self._plan(step, done, asked))
+        self._check_asked(asked, done, draw.step)
+        asked = await in_thread(functools.partial(self._planned, draw.step, done, asked))
+        drawing = asyncio.create_task(
+            self.session.draw(
+                draw.step, done.num_rounds, [ask.row for ask in asked], asked[0].count
+            )
+        )
         try:
             async with self.scoring(drawing, weights) as scoring:
                 batch, shards = await drawing, await scoring
@@ -135,24 +153,21 @@ class Selecting(Rollouts):
         done.num_rounds += 1
         return batch, answer
 
-    async def _plan(self, step: int, done: _Step, asked: Sequence[Ask]) -> BatchRef:
-        rows = [ask.row for ask in asked]
-        found = await in_thread(functools.partial(self._planned, step, done.num_rounds))
-        if len({ask.count for ask in asked}) != 1:
-            raise ConfigError(
-                f"selection.type = {self._config.selection.type!r} asks for groups of several "
-                f"sizes in a round of step {step}; ask for one size in each round"
-            )
-        return await self.session.draw(step, done.num_rounds, found or rows, asked[0].count)
-
-    def _planned(self, step: int, number: int) -> Sequence[int] | None:
-        """Return the rows of a round that was planned before a kill, perhaps on another machine,
-        whose mathematics may round otherwise."""
-        file = step_file("get_batch", step, number)
+    def _planned(self, step: int, done: _Step, asked: Sequence[Ask]) -> Sequence[Ask]:
+        """Return the asks with the rows of a plan that was committed before a kill, perhaps on
+        another machine, whose mathematics may round otherwise."""
+        file = step_file("get_batch", step, done.num_rounds)
         found = self.session.store.find_whole(file, list[Problem], f"step {step} is planned again")
-        if found is None:
-            return None
-        return [self._row_of[problem.id] for problem in found[1]]
+        if found is None or len(found[1]) != len(asked):
+            return asked
+        if all(
+            problem.id == self.session.problems[ask.row].id
+            for problem, ask in zip(found[1], asked, strict=True)
+        ):
+            return asked
+        rows = [self._row_of[problem.id] for problem in found[1]]
+        before = [dataclasses.replace(ask, row=row) for ask, row in zip(asked, rows, strict=True)]
+        return before if all(_continues(ask, done) for ask in before) else asked
 
     @functools.cached_property
     def _row_of(self) -> Mapping[str, int]:
@@ -170,7 +185,7 @@ class Selecting(Rollouts):
 
     def _beginning(self, step: int, position: int) -> Draw:
         config, problems = self._config, self.session.problems
-        self._history.bring_to(max(0, step - config.rollout.staleness))
+        self._history.bring_to(max(self._history.step, step - config.rollout.staleness))
         history, size = self._history, config.training.batch_size
 
         def row_at(position: int) -> int:
@@ -194,31 +209,60 @@ class Selecting(Rollouts):
             seen=history.seen,
             by_value=history.by_value,
             share=history.share,
+            best=history.high,
             random=random.Random(derive_seed("selection", config.seed, step)),
             options=config.selection.model_extra or {},
         )
-
-    async def _recorded_position(self, step: int) -> int:
-        """Return where the stream of rows stands before the first step that this process takes."""
-        first = self.session.run.info.first_step
-        if step == first and not self.session.store.path(selected_file(step - 1)).exists():
-            return step * self._config.training.batch_size  # as if all had been taken
-        record = await in_thread(functools.partial(read_selected, self.session.store, step - 1))
-        return record.position
 
     def _value_of(self, row: int) -> str:
         if self._column is None:
             return ""
         return str(self.session.problems[row].columns.get(self._column))
 
+    def _check_asked(self, asked: Sequence[Ask], done: _Step, step: int) -> None:
+        """Raise `ConfigError` for a round that a selection of a user's own must not ask for."""
+        rows, continued = len(self.session.problems), [ask.goes_on for ask in done.asks]
+        wrong = ""
+        if not asked or len({ask.count for ask in asked}) != 1:
+            wrong = "asks for nothing, or for groups of several sizes, in a round"
+        elif not all(0 <= ask.row < rows and ask.count > 0 for ask in asked):
+            wrong = f"asks for a row that is none of {rows}, or for no completion of one"
+        elif not all(_continues(ask, done) for ask in asked):
+            wrong = "continues a group of another row, or one that is not there"
+        elif len(more := [n for n in (*continued, *(a.goes_on for a in asked)) if n is not None]):
+            wrong = "continues a group twice" if len(set(more)) != len(more) else ""
+        if wrong:
+            raise ConfigError(
+                f"selection.type = {self._config.selection.type!r} {wrong}: step {step}"
+            )
 
-def _check_kept(kept: Sequence[int], done: _Step, draw: Draw, name: str) -> None:
-    """Raise `ConfigError` for what a selection of a user's own must not keep."""
-    count = len(kept)
-    fits = 0 < count <= draw.batch_size and count % draw.multiple == 0
-    if not (fits and len(set(kept)) == count and set(kept) <= set(range(len(done.asks)))):
-        raise ConfigError(
-            f"selection.type = {name!r} keeps the asks {list(kept)} of {len(done.asks)} in step "
-            f"{draw.step}; return numbers of asks, each once: a multiple of {draw.multiple} of "
-            f"them, and at most {draw.batch_size}"
-        )
+    def _check_kept(self, kept: Any, done: _Step, draw: Draw) -> None:
+        """Raise `ConfigError` for what a selection of a user's own must not keep."""
+        continued = {ask.goes_on for ask in done.asks}
+        whole = {number for number in range(len(done.asks)) if number not in continued}
+        given = list(kept) if isinstance(kept, Iterable) else []
+        fits = 0 < len(given) <= draw.batch_size and len(given) % draw.multiple == 0
+        if not (fits and len(set(given)) == len(given) and set(given) <= whole):
+            raise ConfigError(
+                f"selection.type = {self._config.selection.type!r} returns {kept!r} after "
+                f"{len(done.asks)} asks in step {draw.step}; return numbers of asks, each once, of "
+                f"a continued group the last one: a multiple of {draw.multiple} of them, and at "
+                f"most {draw.batch_size}"
+            )
+
+
+def _continues(ask: Ask, done: _Step) -> bool:
+    """Whether an ask begins a group, or goes on with one of the same row."""
+    if ask.goes_on is None:
+        return True
+    return 0 <= ask.goes_on < len(done.asks) and done.asks[ask.goes_on].row == ask.row
+
+
+def _batch(done: _Step, record: Selected) -> ScoredRollouts:
+    chosen = set(record.kept)
+    kept = [
+        tuple(place for number in chain for place in done.places[number])
+        for _, chain in record.groups()
+        if chain[-1] in chosen
+    ]
+    return ScoredRollouts(rewards=done.shards, kept=kept, cursor=record.position, selected=record)

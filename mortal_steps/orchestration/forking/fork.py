@@ -28,6 +28,7 @@ from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
+from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.selection.table import ALL
@@ -35,6 +36,9 @@ from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Checkpoint, Problem
+
+DECIDING_HISTORY = ("rewards", "environment", "selection.column", "data.on_long")
+"""Keys without which what a selection knows of the problems means something else."""
 
 
 def fork_run(
@@ -95,10 +99,13 @@ def fork_run(
             fingerprint=fingerprint,
             rounding=parent.info.rounding,
         )
-        files.take_records(info.num_eval_problems)
-        knows_all = config.selection.type == ALL or files.take_selections(same is not None)
-        if tell is not None and not knows_all:
-            tell("the selection begins without a history: the fork's problems are not its parent's")
+        begins_anew = same is None or any(is_below(key, DECIDING_HISTORY) for key in changes)
+        files.take_records(info.num_eval_problems, without={SELECTIONS} if begins_anew else set())
+        if tell is not None and begins_anew and config.selection.type != ALL:
+            tell(
+                "the selection knows nothing of the problems yet: they, their rewards or its "
+                "column are not those of the fork's parent"
+            )
         fork = Run(files.store, config, info)
         judging = ("rewards", "evaluation", "data", "environment", "rollout", "model")
         judged_anew = any(is_below(key, judging) for key in changes)

@@ -9,7 +9,7 @@ and as copies the logs up to the checkpoint. Completions and scores are made aga
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mortal_steps.config import RolloutConfig
@@ -22,7 +22,6 @@ from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.logs import LOGS, TIMINGS, RunLogs
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest, last_evaluation
 from mortal_steps.runs.run import Run
-from mortal_steps.selection.history import files_before
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import link_file, link_verified
 from mortal_steps.types import Checkpoint
@@ -64,10 +63,10 @@ class ForkFiles:
             if version <= self._step and weights.find_in(self._parent.store, version):
                 self._link_folder(weights.path_of(version))
 
-    def take_records(self, num_eval_problems: int) -> None:
-        """Take over the logs and what is known of the starting model, and write the manifest.
-        Raises `StoreError`."""
-        self._take_logs()
+    def take_records(self, num_eval_problems: int, *, without: Collection[str] = ()) -> None:
+        """Take over the logs, but for those named, and what is known of the starting model, and
+        write the manifest. Raises `StoreError`."""
+        self._take_logs(without)
         if self._parent.store.path(base_model.RECORD_FILE).exists():
             self._link(base_model.RECORD_FILE)
         if self._parent.store.path(CHAT_FILE).exists():
@@ -79,14 +78,6 @@ class ForkFiles:
             evaluation=last_evaluation(self.store, self._step, num_eval_problems),
         )
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
-
-    def take_selections(self, same_problems: bool) -> bool:
-        """Take over what the parent's selection knows of the problems, if they are the same ones.
-        Returns whether nothing that it knows is lost."""
-        known = files_before(self._parent.store, self._step, self._rollout.staleness)
-        for file in known if same_problems else ():
-            self._link(file)
-        return same_problems or not known
 
     def checkpoint(self) -> Checkpoint:
         return dataclasses.replace(
@@ -108,9 +99,9 @@ class ForkFiles:
             forked=True,
         )
 
-    def _take_logs(self) -> None:
+    def _take_logs(self, without: Collection[str]) -> None:
         logs = RunLogs(self.store.root)
-        for name in LOGS:
+        for name in set(LOGS) - set(without):
             rows = [row for row in self._parent.logs.read(name) if self._is_past(name, row)]
             if rows:
                 logs.replace(name, rows)

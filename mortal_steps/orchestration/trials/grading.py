@@ -20,6 +20,7 @@ from typing import Any
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute, call_once
 from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.errors import StoreError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.trials.opening import in_folder
@@ -29,7 +30,7 @@ from mortal_steps.rewards.sources import find_sources
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.statistics.passing import pass_at
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import write_atomically
+from mortal_steps.store.files import locked_at_once, write_atomically
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     FileRef,
@@ -142,7 +143,10 @@ class Grading:
         path, sha256 = model or self._starting_model()
         store = RunStore(self._runs_dir / FOLDER / self._key(sha256))
         store.root.mkdir(parents=True, exist_ok=True)
-        shards = await self._score(store, self._ready(store, path), report)
+        with locked_at_once(store.path("lock")) as lock:
+            if lock is None:
+                raise StoreError(f"{store.root} is being graded by another process; wait for it")
+            shards = await self._score(store, self._ready(store, path), report)
         weights = reward_weights(self._plan.scoring.rewards)
         rewards = [
             [weighted_sum(each, weights) for each in scores]
@@ -173,7 +177,7 @@ class Grading:
         return path, json.dumps([model.model_dump(mode="json"), files])
 
     def _key(self, model: str) -> str:
-        scoring, code = self._plan.scoring, self._plan.code
+        scoring, code, sampler = self._plan.scoring, self._plan.code, self._plan.sampler
         sources = find_sources(code.scoring, Path.cwd(), folders=code.model_folders)
         parts = [
             model,
@@ -181,8 +185,11 @@ class Grading:
             sources.digest(),
             [term.model_dump(mode="json") for term in scoring.rewards.all_terms],
             dataclasses.asdict(self._sampling),
-            self._plan.sampler.seed,
-            self._plan.sampler.rollout.model_dump(mode="json"),
+            sampler.seed,
+            sampler.rollout.model_dump(mode="json"),
+            sampler.model.model_dump(mode="json"),
+            sampler.environment.model_dump(mode="json"),
+            [str(sampler.template_options), str(sampler.tools)],
             [self._count, self._size],
         ]
         text = json.dumps(parts, sort_keys=True, default=str)

@@ -86,6 +86,14 @@ class JudgingPlan:
     """Workers for a whole model, which `in_folder` names, on the GPUs that are there now."""
 
 
+def of_finished_model(config: RunConfig) -> RunConfig:
+    """Return the configuration of workers that sample with a whole, finished model."""
+    there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
+    model = config.model.model_copy(update=there)
+    whole = config.training.model_copy(update={"use_lora": False})
+    return config.model_copy(update={"model": model, "training": whole})
+
+
 def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
     """Return what models are judged with by the settings of a run of so many steps. Raises
     `ConfigError` for a run elsewhere, and without rewards for one that learns from rows."""
@@ -101,10 +109,7 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
             "rewards to compare models by; name some with --set "
             "evaluation.functions=['rewards.py:name']"
         )
-    there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
-    model = config.model.model_copy(update=there)
-    whole = config.training.model_copy(update={"use_lora": False})
-    finished = config.model_copy(update={"model": model, "training": whole})
+    finished = of_finished_model(config)
     return JudgingPlan(
         model=config.model,
         rollout=config.rollout,

@@ -64,6 +64,11 @@ class Batch(ABC):
         """The scored completions among it, one reference a shard."""
         return ()
 
+    @property
+    def selection(self) -> Any:
+        """What the step sampled and kept, where a selection chose it: a `Selected`."""
+        return None
+
     def counts(self) -> Mapping[str, float]:
         """Return what the step's line of metrics.jsonl counts, beside completions."""
         return {}

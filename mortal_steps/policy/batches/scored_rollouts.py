@@ -12,6 +12,7 @@ from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import weighted_sum
+from mortal_steps.selection.record import Selected
 from mortal_steps.types import (
     FileRef,
     GeneratedGroup,
@@ -37,8 +38,8 @@ class ScoredRollouts(Batch):
     and the same of each part that it was continued with; None: all of them."""
     cursor: int | None = None
     """Where the batch source goes on in the dataset after this step, if that depends on scores."""
-    shares: Mapping[str, float] | None = None
-    """Figures of what was sampled and not all trained on, for the metrics, by name."""
+    selected: Selected | None = None
+    """What a selection sampled and kept."""
 
     @property
     def shards(self) -> Sequence[RewardRef]:
@@ -48,8 +49,18 @@ class ScoredRollouts(Batch):
         return [file for shard in self.rewards for file in (shard.generation.file, shard.file)]
 
     def counts(self) -> Mapping[str, float]:
-        shares = {f"selection/{name}": value for name, value in (self.shares or {}).items()}
-        return shares if self.kept is None else {"num_kept_groups": len(self.kept), **shares}
+        if self.kept is None:
+            return {}
+        sampled = sum(shard.generation.num_completions for shard in self.rewards)
+        found = {"num_kept_groups": len(self.kept), "num_sampled_completions": sampled}
+        if self.selected is None:
+            return found
+        shares = {f"selection/{name}": each for name, each in self.selected.shares().items()}
+        return {**found, **shares, "selection/rounds": self.selected.num_rounds}
+
+    @property
+    def selection(self) -> Selected | None:
+        return self.selected
 
     def content(self, records: Records) -> dict[str, Any]:
         """Return the shards' generations and scores; what reward functions report beside scores is
@@ -74,9 +85,8 @@ class ScoredRollouts(Batch):
             versions.append(generated.policy_version)
             scored = list(_scored_groups(records, reference, generated, plan.reward_weights))
             shards.append(scored)
-        chosen = self.kept or [
-            (n, m) for n, scored in enumerate(shards) for m in range(len(scored))
-        ]
+        everything = [(n, m) for n, scored in enumerate(shards) for m in range(len(scored))]
+        chosen = everything if self.kept is None else self.kept
         groups = [
             _joined([shards[n][m] for n, m in zip(parts[::2], parts[1::2], strict=True)])
             for parts in chosen

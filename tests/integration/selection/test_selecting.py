@@ -1,16 +1,19 @@
 """Runs that select what they sample: killed between rounds, with other workers, forked."""
 
+import dataclasses
+import json
+
 import pytest
 
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.batch_sources.selecting import Selecting
 from mortal_steps.orchestration.checking.checks import check_column
 from mortal_steps.orchestration.forking.fork import fork_run
+from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.report.problems import VERDICTS, problems_of
+from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
-from mortal_steps.selection.history import read_selected
 from mortal_steps.types import Problem
 from tests.support import bare_flow
 
@@ -24,20 +27,24 @@ def config_of(folder, **options):
 
 def die_in(patch, *, step, round):
     """End the process, as it were, when this round is planned and not sampled yet."""
-    plan, died = Selecting._plan, []
+    draw, died = Session.draw, []
 
-    async def dying(self, at, done, asked):
-        batch = await plan(self, at, done, asked)
-        if (at, done.num_rounds) == (step, round) and not died:
+    async def dying(self, at, number, *given):
+        batch = await draw(self, at, number, *given)
+        if (at, number) == (step, round) and not died:
             died.append(at)
             raise bare_flow.Killed
         return batch
 
-    patch.setattr(Selecting, "_plan", dying)
+    patch.setattr(Session, "draw", dying)
 
 
 def records_of(run):
-    return [read_selected(run.store, step) for step in range(STEPS)]
+    """The selection of each step, as its journal has it."""
+    found = [find_entry(run.store, step).request.batch.selected for step in range(STEPS)]
+    log = [{"step": n + 1, **dataclasses.asdict(record)} for n, record in enumerate(found)]
+    assert run.logs.read(SELECTIONS) == json.loads(json.dumps(log))
+    return found
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -89,7 +96,8 @@ def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
         parent = bare_flow.go_on(config)
         fork = fork_run(parent, at_step=2, run_id="fork")
         ended = bare_flow.go_on(fork.config)
-        assert records_of(ended) == records_of(parent)
+        logs = [run.logs.read(SELECTIONS) for run in (ended, parent)]
+        assert logs[0] == logs[1] and len(logs[0]) == STEPS
     assert ended.manifest.final.weights_sha256 == parent.manifest.final.weights_sha256
 
 

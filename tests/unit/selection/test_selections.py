@@ -6,19 +6,11 @@ from functools import partial
 
 import pytest
 
+from mortal_steps.errors import StoreError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.selection.draw import Ask, Draw, Scores
-from mortal_steps.selection.history import (
-    EVERY,
-    History,
-    Selected,
-    files_before,
-    history_file,
-    selected,
-    selected_file,
-    verdicts,
-)
-from mortal_steps.store import RunStore
+from mortal_steps.selection.history import History
+from mortal_steps.selection.record import Selected, selected
 
 SIZE, GROUP, ROWS = 8, 16, 240
 KINDS = ("easy", "half", "hard")
@@ -46,6 +38,7 @@ def draw(step=0, position=0, *, history=None, multiple=1, rows=ROWS, seed=0) -> 
         seen=history.seen if history else {},
         by_value=history.by_value if history else {},
         share=history.share if history else 0.5,
+        best=history.high if history else None,
         random=random.Random(f"{seed} {step}"),
         options={},
     )
@@ -102,7 +95,7 @@ def test_asked_again_with_the_same_scores_it_asks_for_the_same(name, multiple):
 @pytest.mark.parametrize("name", ["curriculum", "screen", "dynamic"])
 def test_a_dataset_that_is_all_solved_or_unsolved_trains_on(name, rates):
     rounds, _, kept = play(selection(type=name), draw(), lambda ask: scores_of(ask, rates, random))
-    assert kept and len(rounds) <= 8
+    assert kept and len(rounds) <= 9
 
 
 def test_dynamic_goes_on_until_the_batch_differs_and_keeps_the_first_that_do():
@@ -146,48 +139,57 @@ def learn(history, kind, step, rates, dice) -> Selected:
     beginning = draw(step, 64 * step, history=history)
     rounds, scores, kept = play(kind, beginning, lambda ask: scores_of(ask, rates, dice))
     asks = [ask for asked in rounds for ask in asked]
-    record = selected(step, beginning.position, len(rounds), asks, scores, kept)
-    history._store.write_record(selected_file(step), record, Selected)
+    position, best = beginning.position, beginning.best
+    record = selected(position, len(rounds), asks, scores, kept, best=best)
+    history.add(step, record)
     history.bring_to(step + 1)
     return record
 
 
-def test_a_curriculum_learns_which_value_of_the_column_teaches(tmp_path):
+def test_a_curriculum_learns_which_value_of_the_column_teaches():
     dice, kind = random.Random(0), selection(type="curriculum", column="kind")
-    history = History(RunStore(tmp_path), kind_of)
+    history = History(kind_of)
     records = [learn(history, kind, step, USELESS, dice) for step in range(30)]
     late = [kind_of(row) for record in records[10:] for row in record.rows]
     assert late.count("half") / len(late) > 0.6, "one third of the rows"
     assert {"easy", "hard"} <= set(late), "a share is taken as it comes"
 
 
-def test_a_history_read_again_is_the_one_that_was_kept_in_memory(tmp_path):
-    dice, kind, store = random.Random(0), selection(type="dynamic"), RunStore(tmp_path)
-    history = History(store, kind_of)
-    for step in range(EVERY + 7):
-        learn(history, kind, step, USELESS, dice)
-    known = [each for each in vars(history) if not each.startswith("_")]
-
-    def again(first_step=0):
-        found = History(store, kind_of, first_step=first_step)
-        found.bring_to(EVERY + 7)
-        return [getattr(found, name) for name in known]
-
-    expected = [getattr(history, name) for name in known]
-    assert again() == expected
-    file = store.path(history_file(EVERY))
-    file.write_bytes(file.read_bytes().replace(b'"step":50', b'"step":51'))
-    assert again() == expected, "a damaged history is made again from the records"
-    assert files_before(store, EVERY + 7, 0) == [
-        history_file(EVERY),
-        *[selected_file(step) for step in range(EVERY, EVERY + 7)],
-    ]
+def test_a_history_of_the_same_records_is_the_same_in_every_order():
+    """Also in the order of what is iterated over, by which a user's selection may go."""
+    dice, kind = random.Random(0), selection(type="dynamic")
+    history, again = History(kind_of), History(kind_of)
+    records = [learn(history, kind, step, USELESS, dice) for step in range(20)]
+    for step, record in enumerate(records):
+        again.add(step, record)
+    again.bring_to(20)
+    for name in ("step", "share", "low", "high", "by_value"):
+        assert getattr(again, name) == getattr(history, name)
+    assert list(again.seen.items()) == list(history.seen.items())
 
 
-def test_a_fork_without_records_of_its_parents_steps_begins_with_nothing(tmp_path):
-    history = History(RunStore(tmp_path), kind_of, first_step=20)
-    history.bring_to(20)
-    assert (history.step, history.seen) == (20, {})
+def test_a_step_without_a_record_is_named():
+    history = History(kind_of)
+    with pytest.raises(StoreError, match="lacks the line of step 1,"):
+        history.bring_to(3)
+    history.begin_at(3)
+    history.bring_to(3)
+
+
+@pytest.mark.parametrize("rates", [dict.fromkeys(KINDS, rate) for rate in (0.0, 0.01, 1.0)])
+@pytest.mark.parametrize("multiple", [1, 2, 8])
+@pytest.mark.parametrize("max_rounds", [3, 4, 9])
+def test_screen_keeps_its_promises_whatever_the_shape(rates, multiple, max_rounds):
+    dice, kind = random.Random(0), selection(type="screen", max_rounds=max_rounds)
+    for step in range(40):
+        rounds, _, kept = play(
+            kind, draw(step, multiple=multiple), partial(scores_of, rates=rates, dice=dice)
+        )
+        asks = [ask for asked in rounds for ask in asked]
+        assert len(rounds) <= max_rounds and all(rounds)
+        assert len(kept) % multiple == 0 < len(kept) <= SIZE
+        if multiple < SIZE:  # else a whole batch is filled whatever it takes
+            assert sum(ask.count for ask in asks) <= SIZE * GROUP
 
 
 @pytest.mark.parametrize(
@@ -212,23 +214,16 @@ def test_which_rewards_differ(rewards, differ):
 def test_verdicts_are_shares_of_the_groups_and_go_by_the_best_reward_of_the_run():
     asks = [Ask(row=row, count=2) for row in range(4)]
     scores = [Scores(s) for s in [(0.5, 0.5), (0.5, 0.0), (0.0, 0.0), (None, 0.5)]]
-    record = selected(0, 4, 1, asks, scores, [0])
     quarters = dict.fromkeys(("differing", "solved", "unsolved", "masked"), 0.25)
-    assert verdicts(record, None) == quarters
-    assert verdicts(record, 1.0) == {**quarters, "solved": 0.0, "unsolved": 0.5}
+    assert selected(4, 1, asks, scores, [0], best=None).shares() == quarters
+    later = selected(4, 1, asks, scores, [0], best=1.0)
+    assert later.shares() == {**quarters, "solved": 0.0, "unsolved": 0.5}
 
 
-def test_completions_without_a_reward_say_nothing_of_a_problem(tmp_path):
-    store = RunStore(tmp_path)
-    record = selected(
-        0,
-        2,
-        1,
-        [Ask(row=5, count=2), Ask(row=6, count=2)],
-        [Scores((None, 1.0)), Scores((1.0, 0.0))],
-        [0, 1],
-    )
-    store.write_record(selected_file(0), record, Selected)
-    history = History(store, kind_of)
+def test_completions_without_a_reward_say_nothing_of_a_problem():
+    asks = [Ask(row=5, count=2), Ask(row=6, count=2)]
+    scores = [Scores((None, 1.0)), Scores((1.0, 0.0))]
+    history = History(kind_of)
+    history.add(0, selected(2, 1, asks, scores, [0, 1], best=None))
     history.bring_to(1)
     assert set(history.seen) == {6} and history.seen[6].right == 1.0

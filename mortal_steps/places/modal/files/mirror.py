@@ -33,6 +33,7 @@ from mortal_steps.report.trackers import FOLDER as TRACKING
 from mortal_steps.rewards.sources import SOURCES_FILE
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.costs import COSTS
+from mortal_steps.runs.ending import FILE as ENDING
 from mortal_steps.runs.logs import LOGS
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
@@ -51,7 +52,7 @@ through the steps of so many seconds again, which the actor answers from the Vol
 IDENTITY = (CONFIG_FILE, *PROBLEMS, IDENTITY_FILE)
 PROGRESS = (
     *(MANIFEST_FILE, SOURCES_FILE, *LOGS, NOTICES, COSTS, CHAT_FILE),
-    *("reward_curve.png", "report.html"),
+    *(ENDING, "reward_curve.png", "report.html"),
 )
 """The manifest is read before the logs, which only grow: they hold at least what it vouches for."""
 
