@@ -32,6 +32,7 @@ from mortal_steps.promotion.comparison import (
     by_threshold,
     comparison_page,
     comparison_table,
+    comparison_text,
 )
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
@@ -84,8 +85,8 @@ async def promote(
         name: Name to promote its model to. Default: `name` in its configuration.
         approval: `person` suspends the flow run until somebody resumes it with a decision;
             `threshold` decides by `min_gain`.
-        min_gain: Promote the model if its reward on the held-out problems is higher by this or
-            more.
+        min_gain: Promote the model if its reward on the held-out problems is shown to be higher by
+            more than this: by the lower end of the 95 % interval of the gain on the same problems.
         overrides: Changes to how the models are compared, such as
             `evaluation.functions=["judges.py:strict"]`.
         runs_dir: Folder that holds the run.
@@ -143,7 +144,8 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
     after another model has come into use, the question is asked anew."""
     before = comparison.incumbent.id if comparison.incumbent else "nothing"
     asking = Approval.with_initial_data(
-        description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}"
+        description=f"Put this model in production as {name}?\n\n{comparison_table(comparison)}\n\n"
+        f"{comparison_text(comparison)}"
     )
     for attempt in itertools.count(1):
         key = f"{comparison.candidate.id}-against-{before}-{attempt}"

@@ -19,8 +19,9 @@ NAME = "nights"
 CONFIG = "nights.toml"
 DEPLOYMENTS = "prefect.yaml"
 NUM_HELD_OUT = 100
-MIN_GAIN = -0.1
-"""Two standard errors of the difference of two models on so many problems."""
+MIN_GAIN = -0.2
+"""The interval of the gain of a model that is as good reaches less far below 0 on so many
+problems."""
 WARMUP_STEPS = 6
 Kind = Literal["good", "collapse", "regression"]
 

@@ -58,7 +58,8 @@ MinGain = Annotated[
     float | None,
     typer.Option(
         metavar="REWARD",
-        help="Promote the model if its reward is higher by this or more, else refuse it.",
+        help="Promote the model if its reward is shown to be higher by more than this, else refuse "
+        "it: the lower end of the 95 % interval of the gain decides.",
     ),
 ]
 ComparedOverrides = Annotated[
@@ -155,11 +156,11 @@ def models(
 
 
 def _show_comparison(comparison: Comparison) -> None:
-    from mortal_steps.promotion.comparison import metric_rows
+    from mortal_steps.promotion.comparison import comparison_text, metric_rows
 
     other = "incumbent" if comparison.incumbent else "before training"
     print_columns([("", "candidate", other, "difference"), *metric_rows(comparison)])
-    say(f"{comparison.num_problems:,} held-out problems")
+    say(comparison_text(comparison))
 
 
 def _show_decision(decision: Decision, registry: Registry) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mortal_steps.registry.registry import ModelVersion
+from mortal_steps.report.held_out import REWARD, paired_text
 from mortal_steps.report.markdown import code, table
-
-REWARD = "reward"
-"""The metric that decides: the weighted sum of the functions."""
+from mortal_steps.statistics.paired import Paired
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -24,6 +23,8 @@ class Comparison:
     """The scores to beat: the incumbent's or, for the first one, what the candidate's run scored
     before its first step; None if there are none."""
     num_problems: int
+    paired: Paired | None = None
+    """The rewards of both, problem by problem; None where the scores to beat are not known so."""
 
     @property
     def gain(self) -> float | None:
@@ -43,16 +44,23 @@ class Verdict:
 
 
 def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
-    """Promote what is better by `min_gain` or more; a first model without an evaluation before its
-    first step has nothing to beat."""
-    reward = comparison.metrics.get(REWARD)
+    """Promote what is shown to be better by more than `min_gain`: by the lower end of the interval
+    of the gain on the same problems. Without one, by the gain itself, which has to be `min_gain` or
+    more. A first model without an evaluation before its first step has nothing to beat."""
+    reward, gain, paired = comparison.metrics.get(REWARD), comparison.gain, comparison.paired
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
-    if comparison.gain is None:
+    if gain is None:
         return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
-    relation, better = ("at least", True) if comparison.gain >= min_gain else ("less than", False)
-    why = f"reward {reward:.4f}, gain {comparison.gain:+.4f}, {relation} {min_gain:+.4f}"
-    return Verdict(promote=better, why=why)
+    if paired is None or paired.low is None:
+        better = gain >= min_gain
+        relation = "at least" if better else "less than"
+        why = f"gain {gain:+.4f}, {relation} {min_gain:+.4f}; there is no interval"
+    else:
+        better = paired.low > min_gain
+        relation = "above" if better else "not above"
+        why = f"{paired_text(paired)}; the lower end is {relation} {min_gain:+.4f}"
+    return Verdict(promote=better, why=f"reward {reward:.4f}, {why}")
 
 
 def comparison_table(comparison: Comparison) -> str:
@@ -83,11 +91,21 @@ def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
         f"# Promotion of {code(comparison.candidate.run_id)} to {code(name)}",
         outcome,
         comparison_table(comparison),
-        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
-        "settings.",
+        comparison_text(comparison),
         table(["", "run", "weights"], rows, "lll"),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Say on what the models were compared, and what follows for their rewards."""
+    said = (
+        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
+        "settings."
+    )
+    if comparison.paired is None:
+        return said
+    return f"{said} The candidate's reward: {paired_text(comparison.paired)}."
 
 
 def _reward_first(metric: tuple[str, float]) -> tuple[bool, str]:

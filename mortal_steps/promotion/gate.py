@@ -18,9 +18,11 @@ from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.judging import Judge, Judgement
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
+from mortal_steps.report.held_out import REWARD, HeldOutScores, Scores
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.models import trained_files
+from mortal_steps.statistics.paired import Paired, compare
 from mortal_steps.store.files import digest_file
 
 OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
@@ -77,17 +79,27 @@ class Gate:
         judge = judge or self.judge
         judged, incumbent = await judge(candidate), self.registry.production()
         against: Mapping[str, float] | None = None
+        other: Scores | None = None
         if incumbent is not None:
             against = (await judge(incumbent)).metrics
+            other = self._judge.scores(incumbent.sha256)
         elif not self._overridden:
             against = self._before_training()
+            other = HeldOutScores(self._run).of(0) if against else None
         return Comparison(
             candidate=candidate,
             metrics=judged.metrics,
             incumbent=incumbent,
             against=against,
             num_problems=judged.num_problems,
+            paired=self._paired(candidate, other),
         )
+
+    def _paired(self, candidate: ModelVersion, other: Scores | None) -> Paired | None:
+        if other is None:
+            return None
+        scores = self._judge.scores(candidate.sha256)
+        return compare(scores[REWARD], other[REWARD], self._judge.seed)
 
     def decide(
         self, comparison: Comparison, verdict: Verdict, *, by: str, request: str | None = None
@@ -103,6 +115,7 @@ class Gate:
             request=request,
             metrics=comparison.metrics,
             against=comparison.against,
+            paired=comparison.paired,
         )
         return self.registry.decide(decision)
 

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +25,11 @@ from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.evaluation import HeldOut
 from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
 from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.report.held_out import Scores, committed_shards, problem_scores
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
@@ -43,6 +45,8 @@ from mortal_steps.types import (
     RewardRequest,
     WeightsRef,
 )
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "judged"
 WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
@@ -120,7 +124,7 @@ class Judge:
         folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
             found = self._find(f"{folder}/judgement.json")
-            if found is not None:
+            if found is not None and self._is_whole(folder):
                 return found
             self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
@@ -129,19 +133,39 @@ class Judge:
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
             return judgement
 
+    def scores(self, sha256: str) -> Scores:
+        """Return what each problem scored with a judged model. Raises `CorruptFileError`."""
+        folder = f"{FOLDER}/{self.key(sha256)}"
+        shards = committed_shards(self._store, folder) or ()
+        return problem_scores(self._plan.rewards, shards, self._sets)
+
+    @property
+    def seed(self) -> tuple[int, int]:
+        """The seed of what is drawn for the intervals of a comparison."""
+        return self._plan.seed, STEP
+
+    def _is_whole(self, folder: str) -> bool:
+        """Return whether the scores of all problems are there; a damaged shard is logged."""
+        try:
+            shards = committed_shards(self._store, folder) or ()
+        except CorruptFileError as error:
+            logger.warning("judged again: %s", error)
+            return False
+        return sum(len(shard.rewards) for shard in shards) == self._num_problems
+
     def _find(self, path: str) -> Judgement | None:
         """Return a judgement, if there is one; a damaged one is logged and counts as none."""
         found = self._store.find_whole(path, Judgement, "judged again")
         return found[1] if found else None
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
-        plan, info, given = self._plan, self._run.info, self._given
+        plan = self._plan
         if plan.environment.is_used:
             chat = read_chat_settings(self._run.store)
             self._store.write_record(CHAT_FILE, chat, ChatSettings)
         held_out = HeldOut(
             problems=self._problems,
-            num_problems=len(given) or info.num_eval_problems,
+            num_problems=self._num_problems,
             num_shards=plan.num_shards,
             sampling=plan.sampling,
         )
@@ -169,11 +193,18 @@ class Judge:
         finally:
             await compute.close()
         shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
-        sets = eval_set_sizes(given) if given else info.eval_sets
         return Judgement(
-            num_problems=held_out.num_problems,
-            metrics=mean_scores(plan.rewards, shards, sets),
+            num_problems=self._num_problems,
+            metrics=mean_scores(plan.rewards, shards, self._sets),
         )
+
+    @property
+    def _num_problems(self) -> int:
+        return len(self._given) or self._run.info.num_eval_problems
+
+    @property
+    def _sets(self) -> Mapping[str, int]:
+        return eval_set_sizes(self._given) if self._given else self._run.info.eval_sets
 
     @functools.cached_property
     def _problems(self) -> FileRef:

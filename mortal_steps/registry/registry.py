@@ -19,6 +19,7 @@ from mortal_steps.errors import (
     ProductionMovedError,
     StoreError,
 )
+from mortal_steps.statistics.paired import Paired
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import hidden_beside, link_verified, locked, sync_to_disk, writing
 from mortal_steps.types.references import Below
@@ -73,6 +74,8 @@ class Decision:
     """What the version scored in the comparison on which the decision is based."""
     against: Mapping[str, float] | None = None
     """What it was compared with, if there was anything."""
+    paired: Paired | None = None
+    """Both rewards problem by problem, where they are known so."""
 
 
 class Registry:

@@ -24,6 +24,7 @@ from mortal_steps.types import RewardedShard
 logger = logging.getLogger(__name__)
 
 REWARD = "reward"
+"""The column that decides: the weighted sum of the functions."""
 CLEAR = 0.05
 """McNemar's p below which a difference is clear."""
 

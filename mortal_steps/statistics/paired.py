@@ -71,4 +71,4 @@ def mcnemar(num_better: int, num_worse: int) -> float:
     has right: how likely a difference as large as that is between equal models."""
     total, fewer = num_better + num_worse, min(num_better, num_worse)
     tail = sum(math.comb(total, number) for number in range(fewer + 1))
-    return min(1.0, 2 * tail / 2**total)
+    return min(1.0, 2 * tail / (1 << total))

@@ -165,17 +165,29 @@ def test_the_incumbent_answers_the_candidates_problems(runs, registry, counted):
         runs[name].manifest.evaluation.metrics["reward"] for name in ("second", "first")
     )
     assert comparison.gain == candidate - incumbent
+    assert comparison.paired.difference == pytest.approx(comparison.gain)
+    assert comparison.paired.num_problems == comparison.num_problems
     assert counted.sampled == 2 * sampled  # the incumbent's answers to these problems were there
 
 
 def test_a_threshold_decides_and_the_page_tells(runs, registry):
     comparison = compare(Gate(runs["second"], registry, local=Counted))
-    just = by_threshold(comparison, comparison.gain)
+    just = by_threshold(comparison, comparison.paired.low - 0.001)
     assert just.promote
-    assert not by_threshold(comparison, comparison.gain + 0.001).promote
+    assert not by_threshold(comparison, comparison.paired.low).promote
     page = comparison_page(comparison, "tiny", f"**Promoted**: {just.why}.")
-    assert f"reward {comparison.metrics['reward']:.4f}, gain" in page
+    assert f"reward {comparison.metrics['reward']:.4f}, " in page
+    assert f"[{comparison.paired.low:+.3f}, " in page or f"[{comparison.paired.low:.3f}, " in page
     assert "| `lottery` |" in page and "before training" in page and "`second`" in page
+
+
+def test_a_judgement_whose_shards_are_lost_or_damaged_is_made_again(runs, registry, counted):
+    first = compare(Gate(runs["second"], registry, local=counted))
+    (lost, damaged) = sorted(registry.store.path("judged").glob("*/rewards-*"))
+    lost.unlink()
+    flip_a_byte(damaged)
+    assert compare(Gate(runs["second"], registry, local=counted)) == first
+    assert lost.exists()
 
 
 def test_production_loads_where_models_are_loaded(runs, registry):
@@ -190,6 +202,8 @@ def test_a_decision_names_what_it_was_taken_upon(runs, registry):
     decision = promote(runs["second"], registry)
     assert decision.metrics == runs["second"].manifest.evaluation.metrics
     assert decision.by == "a test"
+    assert registry.history()[-1] == decision
+    assert decision.paired.num_problems == runs["second"].info.num_eval_problems
 
 
 def test_other_rewards_may_judge(runs, registry, trained):

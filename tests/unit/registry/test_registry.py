@@ -1,5 +1,7 @@
 """mortal_steps.registry: decisions, the link that follows them, versions of their own."""
 
+import hashlib
+import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ import pytest
 from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
 from mortal_steps.registry.registry import Registry, list_names, runs_in_use
 from mortal_steps.store.files import digest_file
+from mortal_steps.store.json_record import FORMAT
 from tests.support.refused import refused
 from tests.support.registry import decide, model_files
 
@@ -190,3 +193,18 @@ def _decide(registry, version):
         return decide(registry, "promoted", version).action
     except StoreError as error:
         return str(error).rpartition("; ")[2]
+
+
+def test_a_decision_of_an_earlier_version_is_read_without_a_comparison_by_problem(
+    registry, tmp_path
+):
+    """What was written before `paired` was."""
+    decide(registry, "promoted", registry.add(**model_files(tmp_path / "run-1")))
+    path = registry.store.path("history/000001.json")
+    payload = json.loads(path.read_bytes().splitlines()[1])
+    assert payload.pop("paired") is None
+    content = json.dumps(payload).encode()
+    head = json.dumps({"sha256": hashlib.sha256(content).hexdigest(), "format": FORMAT}).encode()
+    path.write_bytes(head + b"\n" + content + b"\n")
+    (decision,) = registry.history()
+    assert (decision.action, decision.paired) == ("promoted", None)
