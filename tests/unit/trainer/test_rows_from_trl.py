@@ -28,7 +28,7 @@ from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.example_runs import tiny_model
 from tests.support.refused import refused
-from tests.unit.trainer.test_from_trl import value_at
+from tests.support.trainer_config import value_at
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 HEAD = "| given, where rows are learned | outcome |"
