@@ -15,13 +15,16 @@ from mortal_steps.errors import MortalError
 from mortal_steps.orchestration.open_run import resume_config
 from mortal_steps.runs.run import find_run
 
+RUNS_DIR = "runs"
+
 
 def flow_run_name() -> str:
     """Such as `grpo/<run_id>`, which also stands for a run that is not here."""
     enter_project_folder()
     run_id = flow_run.parameters["run_id"].strip()
+    runs_dir = flow_run.parameters.get("runs_dir", RUNS_DIR)
     try:
-        begun = find_run(Path(flow_run.parameters["runs_dir"]), run_id).config
+        begun = find_run(Path(runs_dir), run_id).config
     except MortalError:
         return f"{FLOW_RUN}{run_id}"
     return flow_run_of(begun.model_copy(update={"run_id": run_id}))
@@ -31,7 +34,7 @@ def flow_run_name() -> str:
 async def grpo_resume(
     run_id: RunId,
     overrides: list[str] | None = None,
-    runs_dir: str = "runs",
+    runs_dir: str = RUNS_DIR,
     volume: str | None = None,
 ) -> State[Any]:
     """Continue a run at its last step, with its own configuration.

@@ -69,7 +69,7 @@ def decided_keys(given: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
     name, kind = trainer_of_rows(algorithm), ALGORITHMS.load(algorithm)
     runs_dir = checked_runs_dir(given["runs_dir"], name)
     adapter, change = given["peft_config"], formatting(given, name)
-    keys = {"algorithm.type": algorithm, "runs_dir": runs_dir}
+    keys: dict[str, Any] = {"algorithm.type": algorithm, "runs_dir": runs_dir}
     keys |= _mode_keys(given["mode"], name)
     keys |= _model_keys(given, algorithm, kind.task, runs_dir)
     if adapter is not None:
@@ -144,10 +144,10 @@ def _check_kind(model: Any, task: str, name: str) -> None:
     """Raise `ModelError` for an object that the trainer does not train, or that cannot be saved and
     loaded as it is."""
     kind = type(model).__name__
-    config = getattr(model, "config", None)
-    if task == SCORES and getattr(config, "num_labels", 1) != 1:
+    labels = getattr(getattr(model, "config", None), "num_labels", 1)
+    if task == SCORES and labels != 1:
         raise ModelError(
-            f"model is a {kind} with num_labels = {config.num_labels}, and {name} trains one that "
+            f"model is a {kind} with num_labels = {labels}, and {name} trains one that "
             "gives a text one score; give its name, or "
             "AutoModelForSequenceClassification.from_pretrained(..., num_labels=1)"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,6 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.units import number
 
 if TYPE_CHECKING:
-    from accelerate import PartialState
     from pandas import DataFrame
 
 
@@ -23,12 +23,10 @@ class ScriptCalls:
     """The repository on the hub that TRL's configuration names."""
 
     @property
-    def accelerator(self) -> PartialState:
-        """What accelerate says of this process, which is the only one of the script: `print`,
-        `is_main_process`, `wait_for_everyone` and so on."""
-        from accelerate import PartialState
-
-        return PartialState()
+    def accelerator(self) -> Any:
+        """What accelerate says of this process, which is the only one of the script: a
+        `PartialState` with `print`, `is_main_process`, `wait_for_everyone` and so on."""
+        return importlib.import_module("accelerate").PartialState()
 
     @property
     def hub_model_id(self) -> str | None:

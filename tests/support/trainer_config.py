@@ -18,3 +18,10 @@ def term_of(reward):
 
 def scaled(by):
     return lambda completions, **kwargs: [by] * len(completions)
+
+
+def value_at(config, key):
+    at = config
+    for part in key.split("."):
+        at = at[part] if isinstance(at, dict) else getattr(at, part)
+    return at

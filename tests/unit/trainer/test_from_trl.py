@@ -23,7 +23,7 @@ from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms import grpo
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.refused import refused
-from tests.support.trainer_config import ROWS
+from tests.support.trainer_config import ROWS, value_at
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 HEAD = "| given | outcome |"
@@ -73,13 +73,6 @@ def config_of(args=None, **given):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return trainer_of(args=args, **given).config
-
-
-def value_at(config, key):
-    at = config
-    for part in key.split("."):
-        at = at[part] if isinstance(at, dict) else getattr(at, part)
-    return at
 
 
 @pytest.mark.parametrize(("code", "outcome", "meant"), rows_of_the_page())

@@ -28,7 +28,7 @@ from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from tests.support.example_runs import tiny_model
 from tests.support.refused import refused
-from tests.unit.trainer.test_from_trl import value_at
+from tests.support.trainer_config import value_at
 
 PAGE = Path(__file__).parents[3] / "docs" / "python.md"
 HEAD = "| given, where rows are learned | outcome |"
@@ -82,7 +82,9 @@ def config_of(trainer="SFTTrainer", model="org/model", **given):
 def test_the_page_says_what_happens(code, outcome, meant, given):
     named = code.partition("(")[0]
     trainer = named.replace("Config", "Trainer") if named in CONFIGS else "SFTTrainer"
-    asked = eval(f"dict({'args=' if named in CONFIGS else ''}{code})", given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of TRL's own options
+        asked = eval(f"dict({'args=' if named in CONFIGS else ''}{code})", given)
     asked = {"train_dataset": [{"text": "a"}], **asked}
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
