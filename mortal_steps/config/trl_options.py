@@ -16,7 +16,11 @@ from typing import Any
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
-CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
+CONFIGS: Mapping[str, str] = {
+    "grpo": "GRPOConfig",
+    "rloo": "RLOOConfig",
+    "distillation": "DistillationConfig",
+}
 """Algorithm that learns from completions -> its configuration in TRL."""
 CONFIGS_OF_ROWS: Mapping[str, str] = {
     "sft": "SFTConfig",
@@ -58,6 +62,7 @@ REFUSED: Mapping[str, str | None] = {
     "repetition_penalty": NO_SUCH_FILTER,
     "dataloader_persistent_workers": NO_LOADER,
     "dataloader_prefetch_factor": NO_LOADER,
+    "teacher_model_*": "use [algorithm.teacher]",
     "enable_jit_checkpoint": "a run that is stopped saves its state by itself, in checkpoints/",
     "vllm_importance_sampling_*": None,
     "vllm_*": SAMPLED_ELSEWHERE,
@@ -124,6 +129,7 @@ TRAINER_ARGUMENTS = {
     "model": "use model.name_or_path",
     "reward_funcs": "use rewards.functions",
     "reward_processing_classes": "use `tokenizer` of a reward model in [[rewards.terms]]",
+    "teacher_model": "use algorithm.teacher",
     "train_dataset": "use data.source",
     "eval_dataset": "use data.eval_source",
     "processing_class": "the tokenizer is the model's",

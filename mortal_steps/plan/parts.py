@@ -26,7 +26,7 @@ def trainer_plan(config: RunConfig) -> TrainerPlan:
         model=config.model,
         training=config.training,
         rollout=config.rollout,
-        reward_weights=reward_weights(config.rewards),
+        reward_weights=reward_weights(scoring) if (scoring := config.training_rewards) else {},
         here=config.compute.place.here,
         evaluation=config.evaluation if config.evaluates else None,
     )
@@ -85,9 +85,11 @@ def code_plan(config: RunConfig) -> CodePlan:
 
 def scoring_plan(config: RunConfig) -> ScoringPlan:
     """Return what the run's reward workers work with."""
+    training = config.training_rewards
+    judges_apart = training is not None and config.evaluation.functions is not None
     return ScoringPlan(
-        rewards=config.rewards,
-        eval_rewards=None if config.evaluation.functions is None else config.eval_rewards,
+        rewards=training or config.eval_rewards,
+        eval_rewards=config.eval_rewards if judges_apart else None,
         compute=config.compute,
         gym_rows=comes_from_gym(config.data),
         template_options=config.training.template_options,

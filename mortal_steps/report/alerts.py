@@ -43,6 +43,7 @@ class Alerts:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._functions = reward_names(run.config.rewards)
+        self._needs_rewards = run.config.algorithm.learns_from_rewards
         self._num_completions = run.config.training.rows
         self._max_cost = run.config.compute.modal.max_cost
         self._trend = _RewardTrend()
@@ -126,7 +127,7 @@ class Alerts:
             "num_prepared_rows",
         }:  # rows of the dataset have no rewards
             return
-        self._missing = self._missing + 1 if reward is None else 0
+        self._missing = self._missing + 1 if reward is None and self._needs_rewards else 0
         if self._missing == MISSING_STEPS:
             yield self._of_missing_rewards(step)
         if reward is not None and metrics.get(EQUAL) == 1.0:

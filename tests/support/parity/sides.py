@@ -42,10 +42,14 @@ UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 def configuration(case: Case, model: Path) -> RunConfig:
     """Return the run's configuration; raises what pydantic has about it."""
+    algorithm = dict(case.algorithm)
+    if case.teacher is not None:
+        folder = str(model.with_name("teacher"))
+        algorithm["teacher"] = {**algorithm["teacher"], "name_or_path": folder}
     return make_config(
         model={**case.model, "name_or_path": str(model)},
         rollout=dict(case.rollout),
-        algorithm=dict(case.algorithm),
+        algorithm=algorithm,
         **case.training,
     )
 
@@ -55,6 +59,10 @@ def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
     with _quietly(folder / f"rank-{rank}" if rank else folder):
         if rank == 0:
             build(case.architecture, model)
+            if case.teacher is not None:
+                sizes = {**case.teacher}
+                family = sizes.pop("architecture")
+                build(family, model.with_name("teacher"), seed=1, **sizes)
         try:
             config = configuration(case, model)
             if rank == 0:
