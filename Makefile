@@ -136,6 +136,9 @@ bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
+bench-distillation: venv  ## A student of half the demo's size, distilled from it, beside GRPO from the same student
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distillation
+
 bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
 

@@ -16,12 +16,10 @@ from typing import Any
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
-CONFIGS: Mapping[str, str] = {
-    "grpo": "GRPOConfig",
-    "rloo": "RLOOConfig",
-    "distillation": "DistillationConfig",
-}
-"""Algorithm that learns from completions -> its configuration in TRL."""
+CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
+"""Algorithm that learns from rewards of completions -> its configuration in TRL."""
+CONFIGS_WITHOUT_REWARDS: Mapping[str, str] = {"distillation": "DistillationConfig"}
+"""Algorithm that learns from completions in another way -> its configuration in TRL."""
 CONFIGS_OF_ROWS: Mapping[str, str] = {
     "sft": "SFTConfig",
     "dpo": "DPOConfig",
@@ -188,7 +186,7 @@ def _option(statement: ast.stmt) -> str | None:
 
 def config_of(algorithm: str) -> str | None:
     """Return the configuration of TRL's that an algorithm of MORTAL's takes, if it takes one."""
-    return {**CONFIGS, **CONFIGS_OF_ROWS}.get(algorithm)
+    return {**CONFIGS, **CONFIGS_WITHOUT_REWARDS, **CONFIGS_OF_ROWS}.get(algorithm)
 
 
 def check_names(chosen: Mapping[str, Any], kind: str) -> None:

@@ -131,10 +131,15 @@ def trained_logprobs(trainer: Any, model: Any, ids: Any, mask: Any, count: int) 
     them of the trained model, or of the teacher. Distillation makes logits of hidden states."""
     if hasattr(trainer, "_get_per_token_logps_and_entropies"):
         return trainer._get_per_token_logps_and_entropies(model, ids, mask, count)[0]
-    model = trainer.accelerator.unwrap_model(model)
-    hidden = trainer._get_last_hidden_state(model, ids, mask, count)
-    logits = model.get_output_embeddings()(hidden).float()
-    return logits.log_softmax(-1).gather(-1, ids[:, -count:, None]).squeeze(-1)
+    plain = trainer.accelerator.unwrap_model(model)
+
+    def logprobs() -> Any:
+        hidden = trainer._get_last_hidden_state(plain, ids, mask, count)
+        logits = plain.get_output_embeddings()(hidden).float()
+        return logits.log_softmax(-1).gather(-1, ids[:, -count:, None]).squeeze(-1)
+
+    # As in its loss: a model that is dealt out to ranks is gathered by the forward of its wrapper.
+    return trainer._forward_redirection(model, plain, logprobs)
 
 
 def correct_importance(trainer: Any) -> None:

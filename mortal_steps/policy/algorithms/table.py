@@ -8,11 +8,11 @@ ALGORITHMS = Registry(
         {
             "grpo": "mortal_steps.policy.algorithms.grpo:GRPO",
             "rloo": "mortal_steps.policy.algorithms.rloo:RLOO",
-            "distillation": "mortal_steps.policy.algorithms.distillation:Distillation",
             "sft": "mortal_steps.policy.algorithms.sft:SFT",
             "dpo": "mortal_steps.policy.algorithms.dpo:DPO",
             "kto": "mortal_steps.policy.algorithms.kto:KTO",
             "reward": "mortal_steps.policy.algorithms.reward:RewardModel",
+            "distillation": "mortal_steps.policy.algorithms.distillation:Distillation",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),

@@ -129,6 +129,7 @@ KEPT = [
     (GRPO, "use_vllm"),
     (GRPO, "vllm_generation"),
     (RLOO, "_metrics"),
+    (DISTILLATION, "_forward_redirection"),
     (DISTILLATION, "_name"),
     (DISTILLATION, "eos_token_ids"),
     (DISTILLATION, "teacher_model"),

@@ -18,7 +18,7 @@ import torch
 import trl
 from trl import DistillationTrainer, GRPOTrainer, RLOOTrainer
 
-from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS
+from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS, CONFIGS_WITHOUT_REWARDS
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
@@ -41,11 +41,12 @@ def check_trainer(algorithm: TrlHooks) -> None:
     run from outside, and takes the configuration that the algorithm names."""
     named = f"algorithm.type = {algorithm.type!r}"
     configuration = getattr(algorithm, "trl_config", None)
-    known = CONFIGS_OF_ROWS if algorithm.judges_by_loss else CONFIGS
+    of_completions = {**CONFIGS, **CONFIGS_WITHOUT_REWARDS}
+    known = CONFIGS_OF_ROWS if algorithm.judges_by_loss else of_completions
     if configuration not in known.values():
         raise ConfigError(
             f"{named}: trl_config = {configuration!r} is not one of "
-            f"{', '.join(CONFIGS.values())}; derive the algorithm from GRPO or RLOO, which have "
+            f"{', '.join(known.values())}; derive the algorithm from GRPO or RLOO, which have "
             "theirs"
         )
     kind, base = algorithm.trainer_class(), _trainer_of(configuration)
