@@ -8,6 +8,7 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.batch_sources.base import needed_roles
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.report.samples import samples_of
 from mortal_steps.report.summary import summarize
 from tests.support.bare_flow import Killed, bare_in, go_on, project_config
 from tests.support.refused import refused
@@ -61,6 +62,7 @@ def test_it_is_judged_by_its_loss_and_by_what_is_held_out(whole):
     summary = summarize(whole)
     assert summary.merit == "loss" and not summary.nothing_learned
     assert set(summary.eval) == {"matches", "reward"} and summary.warnings == []
+    assert [each.kind for each in samples_of(whole, 2)] == ["unscored"] * 2
 
 
 def test_without_rewards_nobody_is_started_to_score(config):

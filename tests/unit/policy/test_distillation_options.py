@@ -55,6 +55,10 @@ def test_the_settings_reach_trl(teacher, tmp_path):
             {"importance_sampling_correction": True},
             ("importance_sampling_correction = true", "present weights"),
         ),
+        (
+            {"use_lora": True, "lora": {"target_modules": ["q_proj", "lm_head"]}},
+            ("training.lora.target_modules adapts lm_head", "leave it out"),
+        ),
         ({"trl": {"beta": 0.5}}, ("training.trl.beta is set by",)),
         ({"trl": {"teacher_model_revision": "v1"}}, ("teacher_model_revision", "[algorithm.teach")),
         ({"trl": {"teacher_model": "x"}}, ("argument of TRL's trainer", "algorithm.teacher")),
