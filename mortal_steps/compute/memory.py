@@ -73,7 +73,7 @@ def training_memory(
 ) -> TrainingMemory:
     """Return the memory of a train step whose prompts have `prompt` tokens, and whose completions
     are of full length. Without `on_gpu`, as TRL computes it without Triton. A `teacher` is computed
-    between the student's forward and backward pass, and has a tile of logits of its own."""
+    between the student's forward and backward pass."""
     dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
     parts = training.ranks if training.sharding == FULL else 1
@@ -104,6 +104,9 @@ def training_memory(
     scored = rows * (training.max_completion_length if on_gpu else length - 1)
     ends = 3 * numbers.weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
+    if teacher is not None:
+        scored = rows * training.max_completion_length
+        logits = _heads(shape, scored, on_gpu) + 4 * scored * shape.hidden
 
     buckets = size * trained if training.ranks > 1 and parts == 1 else 0  # of DDP, which adds up
     gradients = size * trained // parts
@@ -124,9 +127,17 @@ def training_memory(
         gradients=gradients + buckets,
         optimizer=trained * _of_optimizer(training, size) // parts,
         activations=max(0, most - gradients - in_head) + passing,
-        logits=2 * in_head if teacher else in_head,
+        logits=in_head,
         teacher=_of_teacher(*teacher) if teacher else 0,
     )
+
+
+def _heads(shape: ModelShape, scored: int, on_gpu: bool) -> int:
+    """Bytes of the two tiles of a divergence, student's and teacher's: in float32, and as wide as
+    tiles are, whatever the vocabulary."""
+    tokens = min(scored, TILE_ROWS)
+    copies = 0 if on_gpu else TILES_WITHOUT_TRITON * min(TILE_COLUMNS, shape.vocabulary)
+    return 4 * tokens * (2 * TILE_COLUMNS + copies)
 
 
 def _of_teacher(model: ModelConfig, shape: ModelShape) -> int:

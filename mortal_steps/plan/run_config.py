@@ -93,7 +93,8 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _there_are_completions_to_compare(self) -> Self:
         algorithm, number = self.algorithm, self.training.num_generations
-        if number < FEWEST_TO_COMPARE and algorithm.learns_from_rewards:
+        compares = algorithm.learns_from_rewards and not algorithm.judges_by_loss
+        if number < FEWEST_TO_COMPARE and compares:
             raise ValueError(
                 f"training.num_generations = {number}: algorithm.type = {algorithm.type!r} "
                 f"compares completions of one prompt; choose {FEWEST_TO_COMPARE} or more"

@@ -64,12 +64,6 @@ class Distillation(TrlAlgorithm, extra="forbid"):
 
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         idle = super().check(plan)
-        if plan.training.use_lora and (ends := _output_layers(plan.training)):
-            raise ConfigError(
-                f"training.lora.target_modules adapts {ends[0]}: TRL's distillation computes with "
-                "the output embeddings as they are, so an adapter there would not be trained; "
-                "leave it out"
-            )
         _check_tokens(plan.model, self.teacher_model)
         return idle
 
@@ -111,11 +105,6 @@ class Distillation(TrlAlgorithm, extra="forbid"):
                 "from the student's present weights, and reads nothing that was recorded of "
                 "sampling but the tokens; leave it out"
             )
-
-
-def _output_layers(training: TrainingConfig) -> list[str]:
-    adapted = training.lora.adapted_embeddings()
-    return [name for name in adapted if name.endswith(("lm_head", "embed_out"))]
 
 
 def _check_tokens(student: ModelConfig, teacher: ModelConfig) -> None:
