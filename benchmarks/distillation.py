@@ -104,9 +104,8 @@ def main() -> int:
                 "distillation": learn("distillation", Path(name), seed, *settings)[1],
                 "grpo": learn("grpo", Path(name), seed, *HALF)[1],
             }
-            best = taught[-1].score
+            best, found[seed] = taught[-1].score, runs
             missed += runs["distillation"][-1].score < GOAL * best
-            found[seed] = runs
             for run, moments in runs.items():
                 first = [each for each in moments if each.score >= GOAL * best][:1]
                 for what, at in ((run, moments[-1]), *((f"  to {GOAL:.0%}", at) for at in first)):
