@@ -136,6 +136,9 @@ bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
+bench-distillation: venv  ## A student of half the demo's size, distilled from it, beside GRPO from the same student
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distillation
+
 bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
 
@@ -154,7 +157,7 @@ bench-weights: venv  ## Publish, load and verify weights beside a plain write an
 bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup
 
-bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|sft|dpo|kto|reward)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|distillation|sft|dpo|kto|reward)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1)
 
 GPU_CHECK = -m benchmarks.gpu_check $(LOAD) $(if $(TINY),--tiny) $(if $(MODEL),--model $(MODEL)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))

@@ -85,8 +85,8 @@ def samples(
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = split_run(run_id, runs_dir)
-    asked = zip(KINDS, (best, worst, masked), strict=True)
-    wanted = [kind for kind, is_asked in asked if is_asked] or list(KINDS)
+    asked = {"best": best, "worst": worst, "masked": masked}
+    wanted = [kind for kind in KINDS if asked.get(kind)] or list(KINDS)
     run = find_run(runs_dir, run_id)
     chosen = samples_of(run, count, step=step, kinds=wanted)
     if as_json:

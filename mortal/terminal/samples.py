@@ -19,7 +19,8 @@ def show_samples(samples: Sequence[Sample]) -> None:
     """Print each under a heading with its scores."""
     for sample in samples:
         scores = ", ".join(f"{name} {number(value)}" for name, value in sample.rewards.items())
-        about = f"  {sample.problem_id}, reward {number(sample.reward)} ({scores})"
+        reward = f", reward {number(sample.reward)} ({scores})" if sample.rewards else ""
+        about = f"  {sample.problem_id}{reward}"
         console.print()
         console.print(
             Text.assemble((f"{sample.kind} of step {sample.step}", "bold"), printable(about))

@@ -33,11 +33,13 @@ class TrainingMemory:
     """What the backward pass needs of the forward pass, and computes with."""
     logits: int
     """The output layer: a tile of logits, and the gradients of its inputs."""
+    teacher: int = 0
+    """Weights of the teacher that is learned from."""
 
     @property
     def static(self) -> int:
         """What does not depend on the batch."""
-        return self.weights + self.gradients + self.optimizer
+        return self.weights + self.gradients + self.optimizer + self.teacher
 
     @property
     def total(self) -> int:
@@ -67,9 +69,11 @@ def training_memory(
     prompt: int,
     autocast: bool,
     on_gpu: bool = True,
+    teacher: tuple[ModelConfig, ModelShape] | None = None,
 ) -> TrainingMemory:
     """Return the memory of a train step whose prompts have `prompt` tokens, and whose completions
-    are of full length. Without `on_gpu`, as TRL computes it without Triton."""
+    are of full length. Without `on_gpu`, as TRL computes it without Triton. A `teacher` is computed
+    between the student's forward and backward pass."""
     dtype = shape.dtype if model.dtype == "auto" else model.dtype
     weight = BYTES.get(dtype or "float32", 4)
     parts = training.ranks if training.sharding == FULL else 1
@@ -100,6 +104,9 @@ def training_memory(
     scored = rows * (training.max_completion_length if on_gpu else length - 1)
     ends = 3 * numbers.weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
+    if teacher is not None:
+        scored = rows * training.max_completion_length
+        logits = _heads(shape, scored, on_gpu) + 4 * scored * shape.hidden
 
     buckets = size * trained if training.ranks > 1 and parts == 1 else 0  # of DDP, which adds up
     gradients = size * trained // parts
@@ -114,13 +121,28 @@ def training_memory(
     in_head = logits + into_weights if most == at_head else 0
     if parts > 1:
         weights = _dealt_out(weights, training, shape, compute) + compute * _layer(shape)
+    passing = tokens * _working(teacher[1], numbers) if teacher else 0
     return TrainingMemory(
         weights=weights,
         gradients=gradients + buckets,
         optimizer=trained * _of_optimizer(training, size) // parts,
-        activations=max(0, most - gradients - in_head),
+        activations=max(0, most - gradients - in_head) + passing,
         logits=in_head,
+        teacher=_of_teacher(*teacher) if teacher else 0,
     )
+
+
+def _heads(shape: ModelShape, scored: int, on_gpu: bool) -> int:
+    """Bytes of the two tiles of a divergence, student's and teacher's: in float32, and as wide as
+    tiles are, whatever the vocabulary."""
+    tokens = min(scored, TILE_ROWS)
+    copies = 0 if on_gpu else TILES_WITHOUT_TRITON * min(TILE_COLUMNS, shape.vocabulary)
+    return 4 * tokens * (2 * TILE_COLUMNS + copies)
+
+
+def _of_teacher(model: ModelConfig, shape: ModelShape) -> int:
+    dtype = shape.dtype if model.dtype == "auto" else model.dtype
+    return BYTES.get(dtype or "float32", 4) * shape.parameters
 
 
 def _dealt_out(weights: int, training: TrainingConfig, shape: ModelShape, weight: int) -> int:

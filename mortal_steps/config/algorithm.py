@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
 from mortal_steps.config.field_metadata import STATE
+from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
 from mortal_steps.policy.algorithms.table import ALGORITHMS
+
+TEACHER = "algorithm.teacher.name_or_path"
+"""The key of a teacher, for messages."""
 
 
 class AlgorithmConfig(Section, extra="allow"):
@@ -24,11 +28,25 @@ class AlgorithmConfig(Section, extra="allow"):
     judges_by_loss: ClassVar[bool] = False
     """Whether evaluations are the loss on held-out rows; otherwise these are sampled and scored."""
 
+    learns_from_rewards: ClassVar[bool] = True
+    """Whether it compares the rewards of several completions of a prompt. Otherwise a prompt has
+    one completion unless the configuration says more, and rewards are for people alone."""
+
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, with settings of its own (docs/algorithms.md). `sft`, `dpo`, `kto` and `reward`:
+    TRL's RLOO, and `distillation`: TRL's distillation from a teacher, each with settings of its own
+    (docs/algorithms.md). `sft`, `dpo`, `kto` and `reward`:
     TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups
     of Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
+
+    @property
+    def teacher_model(self) -> ModelConfig | None:
+        """The model beside the trained one that it learns from, if there is one."""
+        return None
+
+    def with_teacher_at(self, commit: str) -> Self:
+        """Return the same with the commit of the teacher, which is on the hub."""
+        raise NotImplementedError(f"{type(self).__name__} has no teacher")
 
 
 def _of_its_kind(value: Any) -> Any:
@@ -51,13 +69,13 @@ def grpo() -> AlgorithmConfig:
 Algorithm = Annotated[SerializeAsAny[AlgorithmConfig], BeforeValidator(_of_its_kind)]
 
 
-def source_of(algorithm: Any) -> str | None:
-    """Return the batch source that an `[algorithm]` table asks for; None where it asks for none, or
-    is no such table."""
+def kind_of(algorithm: Any) -> type[AlgorithmConfig]:
+    """Return the class behind an `[algorithm]` table; `AlgorithmConfig` itself stands for one of a
+    user's own, and for what is no such table."""
     if isinstance(algorithm, AlgorithmConfig):
-        return algorithm.source
+        return type(algorithm)
     name = algorithm.get("type") if isinstance(algorithm, Mapping) else None
     if not isinstance(name, str) or name not in ALGORITHMS:
-        return None
+        return AlgorithmConfig
     kind: type[AlgorithmConfig] = ALGORITHMS.load(name)
-    return kind.source
+    return kind

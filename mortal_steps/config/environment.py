@@ -235,10 +235,10 @@ def check_beside_environment(
             "the table [compute.modal.environment], which gives them containers of their own, or "
             "set compute.backend = 'local'"
         )
-    if algorithm == "rloo":
+    if algorithm in ("rloo", "distillation"):
         raise ValueError(
-            "algorithm.type = 'rloo' trains on single turns, and [environment] names tools or an "
-            "environment; set algorithm.type = 'grpo', or leave the table out"
+            f"algorithm.type = {algorithm!r} trains on single turns, and [environment] names tools "
+            "or an environment; set algorithm.type = 'grpo', or leave the table out"
         )
     if stop:
         raise ValueError(

@@ -36,13 +36,18 @@ class NewModelConfig(Section):
     """Context length in tokens."""
 
     @property
+    def num_tokens(self) -> int:
+        """Size of its vocabulary."""
+        return len(self.alphabet) + len(self.words) + (6 if self.tool_calls else 3)
+
+    @property
     def num_parameters(self) -> int:
         """Of the model that is built; output and input embeddings are the same."""
-        special_tokens, width = 6 if self.tool_calls else 3, self.hidden_size
+        width = self.hidden_size
         heads = max(1, width // self.head_dim) * self.head_dim
         attention = 4 * width * heads + 2 * self.head_dim
         layer = attention + 3 * width * self.intermediate_size + 2 * width
-        embeddings = (len(self.alphabet) + len(self.words) + special_tokens) * width
+        embeddings = self.num_tokens * width
         return embeddings + self.num_layers * layer + width
 
 

@@ -127,8 +127,9 @@ class TrainingConfig(Section):
     """Prompts per train step."""
     num_generations: Annotated[
         int, Trl("num_generations"), Decides("per_device_train_batch_size", "generation_batch_size")
-    ] = Field(4, ge=2)
-    """Completions per prompt (the group size G of GRPO and RLOO)."""
+    ] = Field(4, ge=1)
+    """Completions per prompt (the group size G of GRPO and RLOO, which need 2 or more). With
+    `algorithm.type = "distillation"`, the default is 1."""
     learning_rate: Annotated[float, Trl("learning_rate")] = Field(5e-6, ge=0)
     """Peak learning rate of the schedule named by `trl.lr_scheduler_type`."""
     loss_type: Annotated[LossType, Trl("loss_type")] = "dapo"

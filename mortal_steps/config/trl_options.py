@@ -17,7 +17,9 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 
 CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
-"""Algorithm that learns from completions -> its configuration in TRL."""
+"""Algorithm that learns from rewards of completions -> its configuration in TRL."""
+CONFIGS_WITHOUT_REWARDS: Mapping[str, str] = {"distillation": "DistillationConfig"}
+"""Algorithm that learns from completions in another way -> its configuration in TRL."""
 CONFIGS_OF_ROWS: Mapping[str, str] = {
     "sft": "SFTConfig",
     "dpo": "DPOConfig",
@@ -59,6 +61,7 @@ REFUSED: Mapping[str, str | None] = {
     "repetition_penalty": NO_SUCH_FILTER,
     "dataloader_persistent_workers": NO_LOADER,
     "dataloader_prefetch_factor": NO_LOADER,
+    "teacher_model_*": "use [algorithm.teacher]",
     "enable_jit_checkpoint": "a run that is stopped saves its state by itself, in checkpoints/",
     "vllm_importance_sampling_*": None,
     "vllm_*": SAMPLED_ELSEWHERE,
@@ -132,6 +135,7 @@ TRAINER_ARGUMENTS = {
     "model": "use model.name_or_path",
     "reward_funcs": "use rewards.functions",
     "reward_processing_classes": "use `tokenizer` of a reward model in [[rewards.terms]]",
+    "teacher_model": "use algorithm.teacher",
     "train_dataset": "use data.source",
     "eval_dataset": "use data.eval_source",
     "processing_class": "the tokenizer is the model's",
@@ -190,7 +194,7 @@ def _option(statement: ast.stmt) -> str | None:
 
 def config_of(algorithm: str) -> str | None:
     """Return the configuration of TRL's that an algorithm of MORTAL's takes, if it takes one."""
-    return {**CONFIGS, **CONFIGS_OF_ROWS}.get(algorithm)
+    return {**CONFIGS, **CONFIGS_WITHOUT_REWARDS, **CONFIGS_OF_ROWS}.get(algorithm)
 
 
 def check_names(chosen: Mapping[str, Any], kind: str) -> None:

@@ -138,15 +138,18 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
     return settings if isinstance(settings, dict) else None
 
 
-def check_model(model: ModelConfig, began_with: Mapping[str, ModelFile]) -> None:
-    """Raise `ModelError` if the folder differs from what it was when the run began."""
+def check_model(
+    model: ModelConfig, began_with: Mapping[str, ModelFile], *, called: str = "model.name_or_path"
+) -> None:
+    """Raise `ModelError`, naming the folder as `called`, if it differs from what it was when the
+    run began."""
     if not began_with:
         return
     folder = Path(model.name_or_path)
     changes = list(_changes(folder, began_with))
     if changes:
         raise ModelError(
-            f"model.name_or_path: {folder.absolute()} is not what the run began with "
+            f"{called}: {folder.absolute()} is not what the run began with "
             f"({', '.join(changes)}); restore it, or train again under another --run-id"
         )
 

@@ -96,7 +96,7 @@ def find_shape(model: ModelConfig) -> ModelShape | None:
             attention=wide,
             keys=wide,
             mlp=new.intermediate_size,
-            vocabulary=len(new.alphabet) + 3,
+            vocabulary=new.num_tokens,
             tied=True,
             parameters=new.num_parameters,
         )

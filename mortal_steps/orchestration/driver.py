@@ -72,7 +72,11 @@ async def open_session(
             session = session_type(
                 run,
                 compute,
-                needed_roles(run.config.rollout, evaluates=run.config.samples_held_out),
+                needed_roles(
+                    run.config.rollout,
+                    evaluates=run.config.samples_held_out,
+                    scores=run.config.training_rewards is not None,
+                ),
                 samples=samples,
             )
             yield session

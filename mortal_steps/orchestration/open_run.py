@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mortal_steps.config import ComputeConfig, LoggingConfig, ModelConfig
+from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.config.section import NAME
 from mortal_steps.data.prepared import Prepared
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError, StoreError
@@ -95,6 +96,8 @@ def open_run(
     is_here = config.compute.place.shares_files  # otherwise the Volume has the model
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
+    if teacher := config.algorithm.teacher_model:
+        check_model(teacher, run.info.teacher_files, called=TEACHER)
     return Run(run.store, placed(config), run.info)
 
 

@@ -33,10 +33,12 @@ from mortal_steps.types import (
     Evaluation,
     FileRef,
     FinalModel,
+    GeneratedShard,
     GenerateRequest,
     GenerationRef,
     JudgeCosts,
     Problem,
+    RewardedShard,
     RewardRef,
     RewardRequest,
     StageTiming,
@@ -175,6 +177,29 @@ class Session:
             output=step_file("reward", generation.step, generation.shard),
         )
         return await self.call(RewardRef, "reward", "reward", request)
+
+    async def leave_unscored(self, generation: GenerationRef) -> RewardRef:
+        """Commit that completions have no scores, where nobody is asked for any."""
+        return await in_thread(functools.partial(self._leave_unscored, generation))
+
+    def _leave_unscored(self, generation: GenerationRef) -> RewardRef:
+        step, shard = generation.step, generation.shard
+        generated = self.store.read_record(generation.file, GeneratedShard)
+        unscored = RewardedShard(
+            step=step,
+            shard=shard,
+            generation_sha256=generation.file.sha256,
+            rewards=[[{} for _ in group.completions] for group in generated.groups],
+        )
+        return RewardRef(
+            step=step,
+            shard=shard,
+            file=self.store.write_record(step_file("reward", step, shard), unscored, RewardedShard),
+            generation=generation,
+            reward_sum=0.0,
+            num_scored=0,
+            timing=StageTiming(stage="reward", step=step, index=shard),
+        )
 
     async def train_step(self, step: int, batch: Batch) -> StepResult:
         """Have the actor take the step; asked twice, it trains once."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from mortal_steps.config.algorithm import kind_of
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.rewards import SANDBOX
@@ -124,6 +125,8 @@ def _with_dataset(values: Mapping[str, Any]) -> dict[str, Any]:
         return whole  # it may give the prompts
     source = find_key(whole, "rollout.source")
     if isinstance(source, str) and BATCH_SOURCES.entry(source).brings_data:
+        return whole
+    if not kind_of(whole.get("algorithm")).learns_from_rewards:
         return whole
     named = [*(rewards.get("functions") or ()), *(rewards.get("terms") or ())]
     if named not in ([], [SANDBOX]):

@@ -26,6 +26,8 @@ class WorkerPlans:
     rollout: SamplerPlan
     num_rollout_workers: int
     reward: ScoringPlan
+    scores: bool
+    """Whether the completions of train steps are scored."""
     samples_held_out: bool
     """Whether held-out problems are sampled, as is not so where rows are judged by their loss."""
 
@@ -47,7 +49,7 @@ class Plan:
             model=config.model,
             training=config.training,
             rollout=config.rollout,
-            reward_weights=reward_weights(config.rewards),
+            reward_weights=reward_weights(scoring) if (scoring := config.training_rewards) else {},
             here=config.compute.place.here,
             evaluation=config.evaluation if config.evaluates else None,
         )
@@ -111,9 +113,11 @@ class Plan:
     def scoring(self) -> ScoringPlan:
         """What the run's reward workers work with."""
         config = self._config
+        training = config.training_rewards
+        judges_apart = training is not None and config.evaluation.functions is not None
         return ScoringPlan(
-            rewards=config.rewards,
-            eval_rewards=None if config.evaluation.functions is None else config.eval_rewards,
+            rewards=training or config.eval_rewards,
+            eval_rewards=config.eval_rewards if judges_apart else None,
             compute=config.compute,
             gym_rows=comes_from_gym(config.data),
             template_options=config.training.template_options,
@@ -150,6 +154,7 @@ class Plan:
             rollout=self.sampler,
             num_rollout_workers=self._config.num_rollout_workers,
             reward=self.scoring,
+            scores=self._config.training_rewards is not None,
             samples_held_out=self._config.samples_held_out,
         )
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from mortal_steps.config.algorithm import Algorithm, grpo, source_of
+from mortal_steps.config.algorithm import Algorithm, grpo, kind_of
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
@@ -45,6 +45,8 @@ from mortal_steps.selection.table import ALL
 from mortal_steps.types import SamplingParams
 
 ROLLOUT_WORKERS = 2
+FEWEST_TO_COMPARE = 2
+"""Completions of a prompt of which one is better than another."""
 SEED_OF_THE_RUN = -1
 """Value of `seed` with which each run has another one."""
 
@@ -77,14 +79,32 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _the_source_is_the_algorithms(cls, values: Any) -> Any:
-        """Where no batch source is named, take the one that the algorithm learns from."""
+    def _defaults_are_the_algorithms(cls, values: Any) -> Any:
+        """Where no batch source is named, take the one that the algorithm learns from; where it
+        compares no completions, let each prompt have one."""
         if not isinstance(values, Mapping) or "algorithm" not in values:
             return values
-        source, rollout = source_of(values["algorithm"]), values.get("rollout", {})
-        if source is None or not isinstance(rollout, Mapping) or "source" in rollout:
-            return values
-        return {**values, "rollout": {**rollout, "source": source}}
+        kind, defaults = kind_of(values["algorithm"]), dict[str, dict[str, Any]]()
+        if kind.source is not None:
+            defaults["rollout"] = {"source": kind.source}
+        if not kind.learns_from_rewards:
+            defaults["training"] = {"num_generations": 1}
+        for table, keys in defaults.items():
+            given = values.get(table, {})
+            if isinstance(given, Mapping):
+                values = {**values, table: {**keys, **given}}
+        return values
+
+    @model_validator(mode="after")
+    def _there_are_completions_to_compare(self) -> Self:
+        algorithm, number = self.algorithm, self.training.num_generations
+        compares = algorithm.learns_from_rewards and not algorithm.judges_by_loss
+        if number < FEWEST_TO_COMPARE and compares:
+            raise ValueError(
+                f"training.num_generations = {number}: algorithm.type = {algorithm.type!r} "
+                f"compares completions of one prompt; choose {FEWEST_TO_COMPARE} or more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _the_source_supplies_what_is_learned(self) -> Self:
@@ -273,6 +293,13 @@ class RunConfig(Section):
         return self.evaluates and not self.algorithm.judges_by_loss
 
     @property
+    def training_rewards(self) -> RewardsConfig | None:
+        """What scores the completions that are trained on; None: nothing does, as nothing is
+        learned from scores and no rewards are named."""
+        scores = self.algorithm.learns_from_rewards or self.rewards.are_named
+        return self.rewards if scores else None
+
+    @property
     def only_merged(self) -> str | None:
         """The key by which the adapter is more than engines compute; None without one."""
         if self.model.quantization:
@@ -308,6 +335,12 @@ class RunConfig(Section):
             functions = self.eval_rewards.pinned(commit_of).functions
             changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
         return self.model_copy(update=changed)
+
+    def with_teacher_at(self, commit: str | None) -> RunConfig:
+        """Return the same with the commit of a teacher on the hub; None: as it is."""
+        if commit is None:
+            return self
+        return self.model_copy(update={"algorithm": self.algorithm.with_teacher_at(commit)})
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""

@@ -132,10 +132,20 @@ def micro_step(trainer: Any) -> int:
     return int(trainer._step)
 
 
-def trained_logprobs(trainer: Any, ids: Any, mask: Any, count: int) -> Any:
+def trained_logprobs(trainer: Any, model: Any, ids: Any, mask: Any, count: int) -> Any:
     """Return the log-probabilities of the last `count` tokens of each row, as TRL's loss has
-    them."""
-    return trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, count)[0]
+    them of the trained model, or of the teacher. Distillation makes logits of hidden states."""
+    if hasattr(trainer, "_get_per_token_logps_and_entropies"):
+        return trainer._get_per_token_logps_and_entropies(model, ids, mask, count)[0]
+    plain = trainer.accelerator.unwrap_model(model)
+
+    def logprobs() -> Any:
+        hidden = trainer._get_last_hidden_state(plain, ids, mask, count)
+        logits = plain.get_output_embeddings()(hidden).float()
+        return logits.log_softmax(-1).gather(-1, ids[:, -count:, None]).squeeze(-1)
+
+    # As in its loss: a model that is dealt out to ranks is gathered by the forward of its wrapper.
+    return trainer._forward_redirection(model, plain, logprobs)
 
 
 def correct_importance(trainer: Any) -> None:

@@ -41,6 +41,7 @@ class Alerts:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._functions = reward_names(run.config.rewards)
+        self._needs_rewards = run.config.algorithm.learns_from_rewards
         self._num_completions = run.config.training.rows
         self._max_cost = run.config.compute.modal.max_cost
         self._trend = _RewardTrend()
@@ -127,7 +128,8 @@ class Alerts:
 
     def _of_step(self, metrics: Mapping[str, Any]) -> Iterator[Notice]:
         samples = not metrics.keys() & OF_ROWS
-        for sign in self._idleness.step(metrics, samples=samples):
+        scored = samples and self._needs_rewards
+        for sign in self._idleness.step(metrics, samples=samples, scored=scored):
             yield self._warning(sign.event, metrics["step"], 0.0, sign.text, sign.advice)
         if not samples:
             return

@@ -6,6 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mortal_steps.runs.manifest import learns_without_rewards
+
 if TYPE_CHECKING:  # slow to import, and needed now and then
     from matplotlib.axes import Axes
 
@@ -48,7 +50,7 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
 
 def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> None:
     """Draw rewards, or losses where rows of a dataset are learned."""
-    merit = "loss" if "num_prepared_rows" in metrics[-1] else "reward"
+    merit = "loss" if learns_without_rewards(metrics[-1]) else "reward"
     judged = "reward" if any("reward" in row for row in evaluations) else merit
     steps, rewards = points(metrics, merit)
     axes.plot(steps, rewards, color=FAINT, linewidth=1, label="training, each step")

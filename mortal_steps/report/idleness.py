@@ -50,13 +50,12 @@ class Idleness:
         """The score of functions that have given no other so far; None before the first."""
         self._seen = 0
 
-    def step(self, row: Mapping[str, Any], *, samples: bool) -> Iterator[Sign]:
-        """Look at a step's row. `samples`: its rewards mean something, for it trains on
-        completions."""
+    def step(self, row: Mapping[str, Any], *, samples: bool, scored: bool) -> Iterator[Sign]:
+        """Look at a step's row: whether it trains on completions, and whether on their rewards."""
         reward, step = row["reward"], row["step"]
         still = row.get(GRADIENT) == 0.0
-        missing = samples and reward is None
-        flat = samples and reward is not None and row.get(EQUAL) == 1.0
+        missing = scored and reward is None
+        flat = scored and reward is not None and row.get(EQUAL) == 1.0
         self.steps = self.steps + 1 if still or missing or flat else 0
         self._missing = self._missing + 1 if missing else 0
         if self._missing == MISSING_STEPS:
@@ -72,6 +71,7 @@ class Idleness:
             yield self._of_no_gradient(step)
         if samples:
             yield from self._of_completions(row)
+        if scored:
             yield from self._of_constant_scores(row)
 
     def _of_completions(self, row: Mapping[str, Any]) -> Iterator[Sign]:

@@ -12,6 +12,7 @@ from mortal_steps.policy.batches import Batch
 from mortal_steps.report.evaluations import as_columns, mean_metrics, mean_scores
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
+from mortal_steps.runs.manifest import UNSCORED
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.scores import reward_names
@@ -26,8 +27,9 @@ ENVIRONMENT = "environment"
 Row = Mapping[str, Any]
 
 
-def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row:
-    """Return a step's line of metrics.jsonl, a pure function of its records."""
+def metrics_row(rewards: RewardsConfig | None, result: StepResult, batch: Batch) -> Row:
+    """Return a step's line of metrics.jsonl, a pure function of its records. `rewards` are those
+    that score what is trained on; None: nothing does."""
     shards = batch.shards
     if not shards:
         reward = result.metrics.get("reward")
@@ -36,10 +38,10 @@ def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row
     mean = sum(shard.reward_sum for shard in shards) / max(num_scored, 1)
     row = {
         **result.metrics,
-        **_failure_counts(rewards, shards),
+        **(_failure_counts(rewards, shards) if rewards else {}),
         # TRL's own where it has one: its float32 mean differs from ours in the last digits.
         "reward": result.metrics.get("reward", mean) if num_scored else None,
-        "num_scored": num_scored,
+        **({"num_scored": num_scored} if rewards else {UNSCORED: _num_completions(shards)}),
         "num_sampled_tokens": sum(shard.generation.num_tokens for shard in shards),
         "policy_version": shards[0].generation.policy_version,
         **batch.counts(),
@@ -47,6 +49,10 @@ def metrics_row(rewards: RewardsConfig, result: StepResult, batch: Batch) -> Row
     }
     logged = mean_metrics((shard.metrics, shard.generation.num_completions) for shard in shards)
     return row | as_columns(row, logged)
+
+
+def _num_completions(shards: Sequence[RewardRef]) -> int:
+    return sum(shard.generation.num_completions for shard in shards)
 
 
 def _identified(result: StepResult) -> Row:
@@ -126,7 +132,7 @@ def _metrics_of(run: Run, step: int) -> Row | None:
     result = journal.find_result(run.store, step - 1)
     if entry is None or result is None:
         return None
-    return metrics_row(run.config.rewards, result, entry.request.batch)
+    return metrics_row(run.config.training_rewards, result, entry.request.batch)
 
 
 def _selection_of(run: Run, step: int) -> Row | None:

@@ -86,8 +86,8 @@ class StepReport:
     """Tokens sampled for the step, or trained on, where it has groups; 0 where nobody counts."""
     num_groups: int = 0
     """Groups that came with their scores."""
-    num_rows: int = 0
-    """Rows of the dataset that were trained on as they are."""
+    by_loss: bool = False
+    """Whether it is judged by its loss, as nothing was scored."""
     num_masked: int = 0
     """Problems left out, as a reward function failed on them."""
 
@@ -97,7 +97,7 @@ class StepReport:
         kind = "trained tokens/s" if self.num_groups else "tokens/s"
         tokens = f"  {speed.tokens_per_s:,.0f} {kind}" if speed.tokens_per_s else ""
         masked = f"  {self.num_masked} masked" if self.num_masked else ""
-        if self.num_rows and self.reward is None:
+        if self.by_loss and self.reward is None:
             return f"loss {self.loss:.4f}  {speed.step_s:.2f} s/step{tokens}"
         return (
             f"reward {number(self.reward)}{masked}  loss {self.loss:+.4f}{groups}  "

@@ -13,6 +13,7 @@ from mortal_steps.report.progress import Pace, StepReport, recent_steps
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, SELECTIONS, TIMINGS
+from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.run import Run
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
@@ -51,7 +52,7 @@ class Recorder:
     def step(self, problems: BatchRef, batch: Batch, result: StepResult) -> StepReport:
         """Record a train step: one line of metrics, and the timings of its stages."""
         rewards = batch.shards
-        row = metrics_row(self._run.config.rewards, result, batch)
+        row = metrics_row(self._run.config.training_rewards, result, batch)
         self._run.append(METRICS, row)
         if (chosen := batch.selection) is not None:
             self._run.append(SELECTIONS, {"step": row["step"], **dataclasses.asdict(chosen)})
@@ -59,7 +60,7 @@ class Recorder:
         timings = (
             problems.timing,
             *(timing for shard in rewards for timing in generation_timings(shard.generation)),
-            *(shard.timing for shard in rewards),
+            *(shard.timing for shard in rewards if self._run.config.training_rewards),
             result.timing,
         )
         self.alerts.step(row)
@@ -73,7 +74,7 @@ class Recorder:
             loss=result.metrics.get("loss", 0.0),
             num_tokens=int(row.get("num_sampled_tokens", row.get("num_trained_tokens", 0))),
             num_groups=problems.num_problems if "num_trained_tokens" in row else 0,
-            num_rows=row.get("num_prepared_rows", 0),
+            by_loss=learns_without_rewards(row),
             num_masked=len({failure.problem_id for failure in failures}),
         )
 

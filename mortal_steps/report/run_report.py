@@ -185,7 +185,7 @@ def _samples(samples: Sequence[Sample]) -> Iterator[str]:
     yield f"## Completions of step {samples[0].step}"
     for sample in samples:
         scores = ", ".join(f"{code(name)} {number(v)}" for name, v in sample.rewards.items())
-        reward = f"reward {number(sample.reward)}" if sample.kind != "masked" else "no reward"
+        reward = f"reward {number(sample.reward)}" if sample.reward is not None else "no reward"
         yield f"### {sample.kind.capitalize()}: {reward}"
         yield f"Problem {code(sample.problem_id)} · {scores}"
         for why in sample.why:

@@ -1,4 +1,5 @@
-"""Completions of a run's step, for people to read: the best, the worst, the masked."""
+"""Completions of a run's step, for people to read: the best, the worst, the masked. Where
+nothing is scored, just the first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from mortal_steps.types import (
     RolloutGroup,
 )
 
-Kind = Literal["best", "worst", "masked"]
+Kind = Literal["best", "worst", "masked", "unscored"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -90,8 +91,11 @@ def _chosen(
     )
     best = [index for _, index in ranked[:most]] if "best" in kinds else []
     worst = [index for _, index in ranked[len(best) :][-most:]] if "worst" in kinds else []
-    masked = [index for index, reward in enumerate(rewards) if reward is None][:most]
-    indices: dict[Kind, list[int]] = {"best": best, "worst": worst, "masked": masked}
+    without = [index for index, reward in enumerate(rewards) if reward is None][:most]
+    masked, unscored = ([], without) if run.config.training_rewards is None else (without, [])
+    indices: dict[Kind, list[int]] = {
+        **{"best": best, "worst": worst, "masked": masked, "unscored": unscored}
+    }
 
     def sample(kind: Kind, index: int) -> Sample:
         group, rollout = everything[index]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mortal_steps.environments.processes.waiting import waiting_in
 from mortal_steps.report.units import duration
 from mortal_steps.runs.lease import read_lease
-from mortal_steps.runs.manifest import MANIFEST_FILE
+from mortal_steps.runs.manifest import MANIFEST_FILE, learns_without_rewards
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.waits import waits
 
@@ -75,7 +75,7 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
         max_steps=run.num_steps,
         reward=mean_reward([row["reward"] for row in rows]),
         held_out=judged.get("reward"),
-        loss=mean_reward([row.get("loss") for row in rows if "num_prepared_rows" in row]),
+        loss=mean_reward([row.get("loss") for row in rows if learns_without_rewards(row)]),
         held_out_loss=None if "reward" in judged else judged.get("loss"),
         pace_s=pace_s,
         eta_s=None if pace_s is None else pace_s * (run.num_steps - manifest.step),

@@ -20,7 +20,7 @@ from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.rewards.sources import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
-from mortal_steps.runs.manifest import merit_of
+from mortal_steps.runs.manifest import learns_without_rewards, merit_of
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.statistics.intervals import Interval
@@ -71,7 +71,7 @@ class RunSummary(RunStatus):
     """`first` and `last`: mean training reward at either end, over `steps` steps that do not
     overlap: 20, or half of a shorter run. None before two steps are done."""
     loss_trend: Mapping[str, Any] | None
-    """The same of the training loss, where rows of a dataset are learned."""
+    """The same of the training loss, where nothing is learned from rewards."""
     eval: Mapping[str, float]
     """Last evaluation: mean score per reward function and `reward`."""
     eval_step: int | None
@@ -127,7 +127,7 @@ class RunSummary(RunStatus):
 
     @property
     def merit(self) -> str:
-        """What training is judged by: `reward`, or `loss` where rows of a dataset are learned."""
+        """What training is judged by: `reward`, or `loss` where nothing is scored."""
         return "reward" if self.loss is None else "loss"
 
     @property
@@ -164,7 +164,7 @@ def summarize(run: Run) -> RunSummary:
     """Read the run directory; changes nothing. What is damaged is warned of and left out."""
     manifest, store, parent = run.manifest, run.store, run.info.parent
     metrics, config = run.metrics(), _config(run)
-    of_rows = any("num_prepared_rows" in row for row in metrics)
+    by_loss = any(map(learns_without_rewards, metrics))
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     evaluations, held_out = run.logs.read(EVALUATIONS), HeldOutScores(run)
@@ -174,8 +174,8 @@ def summarize(run: Run) -> RunSummary:
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
         base_model=_base_model(config),
         attempts=manifest.attempts,
-        reward_trend=None if of_rows else _trend([row["reward"] for row in metrics]),
-        loss_trend=_trend([row.get("loss") for row in metrics]) if of_rows else None,
+        reward_trend=None if by_loss else _trend([row["reward"] for row in metrics]),
+        loss_trend=_trend([row.get("loss") for row in metrics]) if by_loss else None,
         eval=dict(last.metrics) if last else {},
         eval_step=last.step if last else None,
         eval_intervals=held_out.intervals(last.step) if last else {},
@@ -197,7 +197,7 @@ def summarize(run: Run) -> RunSummary:
             "training": _points(metrics),
             "held_out": _points(evaluations),
         },
-        drawn={} if of_rows else _drawn(config),
+        drawn={} if any("num_prepared_rows" in row for row in metrics) else _drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
         num_rows=sum(row.get("num_rows", row.get("num_prepared_rows", 0)) for row in metrics),
         warnings=[

@@ -76,6 +76,7 @@ def write_identity(
     steps = num_train_steps(len(train), config.training)
     if prepared is not None:
         steps = num_steps(prepared.num_rows, config.training)
+    teacher = config.algorithm.teacher_model
     info = RunInfo(
         run_id=str(config.run_id),
         uid=uuid.uuid4().hex,
@@ -93,6 +94,7 @@ def write_identity(
         num_prepared=prepared.num_rows if prepared is not None else None,
         created_at=time.time(),
         model_files=describe_model(config.model),
+        teacher_files=describe_model(teacher) if teacher else {},
         parent=parent,
         host=socket.gethostname(),
         rounding=rounding_environment() if rounding is None else rounding,

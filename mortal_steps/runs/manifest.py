@@ -92,9 +92,13 @@ def with_evaluated_best(store: RunStore, manifest: RunManifest, first_step: int)
     return dataclasses.replace(manifest, best_step=chosen, best_reward=reward)
 
 
+UNSCORED = "num_unscored"
+"""In the metrics of a step: its completions, where nobody is asked to score them."""
+
+
 def merit_of(row: Mapping[str, Any]) -> float | None:
     """Return what a step or an evaluation is compared by, of which more is better: its reward or,
-    where rows of a dataset are learned, its loss with the other sign. None: it has no such
+    where nothing is learned from rewards, its loss with the other sign. None: it has no such
     number, or it is not finite."""
     merit: float | None = row.get("reward")
     if merit is None and has_merit(row):
@@ -104,8 +108,14 @@ def merit_of(row: Mapping[str, Any]) -> float | None:
 
 def has_merit(row: Mapping[str, Any]) -> bool:
     """Whether a step or an evaluation has what `merit_of` asks for, finite or not."""
-    of_rows = "num_prepared_rows" in row or "reward" not in row
-    return row.get("reward") is not None or ("loss" in row and of_rows)
+    by_loss = learns_without_rewards(row) or "reward" not in row
+    return row.get("reward") is not None or ("loss" in row and by_loss)
+
+
+def learns_without_rewards(row: Mapping[str, Any]) -> bool:
+    """Whether a step learned from prepared rows, or from completions that nobody scored: it is
+    judged by its loss."""
+    return "num_prepared_rows" in row or UNSCORED in row
 
 
 def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:

@@ -66,6 +66,8 @@ class RunInfo:
     """Seconds since the epoch."""
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)
     """What the folder `model.name_or_path` held, by file name; empty without such a folder."""
+    teacher_files: Mapping[str, ModelFile] = field(default_factory=dict)
+    """The same of the teacher that it learns from, if it has one."""
     parent: Parent | None = None
     """What the run is a fork of, if it is one."""
     host: str | None = None

@@ -4,7 +4,7 @@ import pytest
 from trl.trainer import utils
 
 from mortal_steps.compute.memory import training_memory
-from mortal_steps.models.shape import read_shape
+from mortal_steps.models.shape import find_shape, read_shape
 from tests.support.measured_memory import build, measure
 from tests.support.policy.ranks import measured_on_ranks
 
@@ -50,7 +50,8 @@ def check_train_step(models, folder, model, options, monkeypatch):
     monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", vocabulary)
     config, measured = measure(models[model], folder, **SIZES, **options)
     expected = _expected(config, models[model], options.get("autocast", False))
-    assert expected.weights + expected.optimizer == pytest.approx(measured.static, rel=0.01)
+    static = expected.weights + expected.optimizer + expected.teacher
+    assert static == pytest.approx(measured.static, rel=0.01)
     assert expected.total == pytest.approx(measured.peak, rel=MOST_OFF)
 
 
@@ -62,7 +63,11 @@ def check_rank(models, folder, model, options):
 
 
 def _expected(config, folder, autocast):
-    shape = read_shape(folder / "config.json")
+    shape, teacher = read_shape(folder / "config.json"), config.algorithm.teacher_model
     return training_memory(
-        config.model, config.training, shape, prompt=PROMPT, autocast=autocast, on_gpu=False
+        *(config.model, config.training, shape),
+        prompt=PROMPT,
+        autocast=autocast,
+        on_gpu=False,
+        teacher=(teacher, find_shape(teacher)) if teacher else None,
     )

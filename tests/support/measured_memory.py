@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from mortal_steps.config import NewModelConfig
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.policy.algorithms.grpo import GRPO
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper
 from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from mortal_steps.types import Completion, Problem, Rollout, RolloutBatch, RolloutGroup
@@ -46,19 +46,29 @@ def build(folder: Path, *, model_type: str = "qwen2", **shape) -> Path:
 
 
 def measure(
-    folder: Path, output_dir: Path, *, prompt: int, completion: int, autocast=False, **training
+    folder: Path,
+    output_dir: Path,
+    *,
+    prompt: int,
+    completion: int,
+    autocast=False,
+    teacher=None,
+    **training,
 ):
-    """Return the second train step with full-length completions."""
+    """Return the second train step with full-length completions; by distillation if there is a
+    folder of a teacher."""
+    distils = {"type": "distillation", "teacher": str(teacher)} if teacher else {}
     config = RunConfig.model_validate(
         {
             "model": {"name_or_path": str(folder), "dtype": training.pop("dtype", "float32")},
+            "algorithm": distils,
             "rewards": {"functions": [REWARD]},
             "rollout": {"engine": "transformers", "max_tokens": completion},
             "training": {"max_completion_length": completion, "learning_rate": 1e-6, **training},
         }
     )
     stepper = TrlStepper(
-        GRPO(),
+        algorithm_of(config.algorithm),
         Plan(config).trainer,
         model_path=str(folder),
         num_steps=3,
@@ -71,8 +81,9 @@ def measure(
     gc.collect()
     model, optimizer = stepper._trainer.model, stepper._trainer.optimizer
     kept = [*model.parameters()]
-    if stepper._trainer.ref_model is not None:
-        kept += stepper._trainer.ref_model.parameters()
+    for beside in ("ref_model", "teacher_model"):
+        if (other := getattr(stepper._trainer, beside, None)) is not None:
+            kept += other.parameters()
     kept += [value for state in optimizer.state.values() for value in state.values()]
     static = sum(local(tensor).nbytes for tensor in kept)
     batch = _batch(config, 1, prompt, completion)

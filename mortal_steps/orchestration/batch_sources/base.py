@@ -146,10 +146,14 @@ def batch_source(source: str) -> BatchSourceFactory:
     return found
 
 
-def needed_roles(rollout: RolloutConfig, *, evaluates: bool) -> frozenset[Role]:
-    """Return the roles whose workers a run starts: the actor, those of its batch source, and where
-    there are evaluations, those that sample and score."""
+def needed_roles(
+    rollout: RolloutConfig, *, evaluates: bool, scores: bool = True
+) -> frozenset[Role]:
+    """Return the roles whose workers a run starts: the actor, those of its batch source, which
+    scores or does not, and where there are evaluations, those that sample and score."""
     needed: set[Role] = {"actor", *declared(rollout.source, "roles")}
+    if not scores:
+        needed.discard("reward")
     if rollout.ports:
         needed.add("rollout")
     if evaluates:

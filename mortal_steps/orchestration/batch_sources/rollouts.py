@@ -103,7 +103,9 @@ class Rollouts(BatchSource):
         return await self.session.generate(batch, shard, weights)
 
     async def _score(self, generating: asyncio.Task[GenerationRef]) -> RewardRef:
-        return await self.session.reward(await generating)
+        scores = self.session.run.config.training_rewards is not None
+        score = self.session.reward if scores else self.session.leave_unscored
+        return await score(await generating)
 
 
 async def drop(tasks: Iterable[asyncio.Task[Any]]) -> None:

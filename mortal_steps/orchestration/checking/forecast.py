@@ -108,6 +108,8 @@ class Forecast:
     shape: ModelShape | None
     prompt: int
     """Tokens of the longest prompt."""
+    teacher: tuple[ModelConfig, ModelShape] | None = None
+    """The model that is learned from, if there is one whose sizes are known."""
 
     @property
     def sampling(self) -> RolloutConfig:
@@ -152,6 +154,7 @@ class Forecast:
             prompt=self.prompt,
             autocast=bool(training.trl.get("bf16")),
             on_gpu=False,
+            teacher=self.teacher,
         )
         workers = self.plan.place.placed().num_rollout_workers if self.placement.engines else 0
         found = [self._engine_memory(shape, gpu) for _ in range(workers)]
@@ -179,7 +182,10 @@ class Forecast:
             options = plan.training.trl
             half = bool(options.get("fp16")) or (gpu.bfloat16 and options.get("bf16") is not False)
             training = training_memory(
-                plan.model, plan.training, shape, prompt=self.prompt, autocast=half
+                *(plan.model, plan.training, shape),
+                prompt=self.prompt,
+                autocast=half,
+                teacher=self.teacher,
             )
         here = [gpus for gpus in self.placement.engines if gpu.uuid in {one.uuid for one in gpus}]
         found = [self._engine_memory(shape, gpu) for _ in here]
@@ -203,7 +209,15 @@ def forecast(plan: ForecastPlan, prompt: int | None, *, samples: bool = True) ->
     found = plan.place.placement(samples=samples)
     known = found.gpus or plan.compute.place.here
     shape = find_shape(plan.trainer.model) if known else None
-    return Forecast(plan=plan, placement=found, shape=shape, prompt=prompt or USUAL_PROMPT)
+    model = plan.trainer.algorithm.teacher_model
+    sizes = find_shape(model) if known and model else None
+    return Forecast(
+        plan=plan,
+        placement=found,
+        shape=shape,
+        prompt=prompt or USUAL_PROMPT,
+        teacher=(model, sizes) if model and sizes else None,
+    )
 
 
 def engine_memory(

@@ -117,9 +117,10 @@ def _card_lines(found: Forecast, cards: Sequence[Card]) -> Iterator[str]:
     yield _line("memory", name)
     if (one := card.training) is not None:
         length = found.prompt + plan.trainer.training.max_completion_length
+        teacher = f"the teacher's {gib(one.teacher)}, " if one.teacher else ""
         yield _line(
             "  actor",
-            f"weights {gib(one.weights)}, gradients {gib(one.gradients)}, optimizer "
+            f"weights {gib(one.weights)}, {teacher}gradients {gib(one.gradients)}, optimizer "
             f"{gib(one.optimizer)}, activations {gib(one.activations)}, logits {gib(one.logits)}, "
             + (
                 f"a checkpoint's copy {gib(card.copy)}, the process {gib(PROCESS)} GiB"

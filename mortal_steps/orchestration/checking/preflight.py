@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
@@ -51,10 +51,11 @@ from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
+from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.parts import Plan, WorkerPlans
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
@@ -118,14 +119,18 @@ def check(
     tell = show or tell or logger.info
     warned = [] if warned is None else warned
     check_runs_dir(Path(config.runs_dir))
-    roles = needed_roles(config.rollout, evaluates=config.samples_held_out)
+    plan = Plan(config)
+    roles = _roles(plan.workers)
     sampled = config.max_tokens if "rollout" in roles else 0
     check_model(config.model, sampled)
     config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
     if config.algorithm.judges_by_loss:
         check_source(config.compute, config.data, config.rewards, config.algorithm.type)
-    plan = Plan(config)
+    if config.algorithm.teacher_model:
+        check_teacher(config.algorithm.teacher_model, config.model, config.compute, config.data)
+    if config.samples_held_out and not config.algorithm.learns_from_rewards:
+        check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
     if problems is None:
@@ -166,7 +171,8 @@ def check(
             if config.rewards.dry_run
             else "importing the reward functions"
         )
-        check_something_scores(config.rewards, config.environment, train[0])
+        if config.training_rewards:
+            check_something_scores(config.rewards, config.environment, train[0])
         scores = check_rewards(workers["reward"], train)
     tools: Mapping[str, Tools] = {}
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
@@ -201,10 +207,14 @@ def begin_workers_imports(plan: Plan, rounding: Mapping[str, str] | None = None)
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     workers = plan.workers
-    place_of(plan.place).check_interpreters(
-        needed_roles(workers.rollout.rollout, evaluates=workers.samples_held_out)
-    )
+    place_of(plan.place).check_interpreters(_roles(workers))
     begin_imports(dataclasses.replace(passing_workers(workers)["actor"], rounding=rounding))
+
+
+def _roles(workers: WorkerPlans) -> frozenset[Role]:
+    return needed_roles(
+        workers.rollout.rollout, evaluates=workers.samples_held_out, scores=workers.scores
+    )
 
 
 def _read(

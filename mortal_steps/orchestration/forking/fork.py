@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
@@ -20,7 +21,10 @@ from mortal_steps.models.local_folder import check_model
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.preflight import Problems
-from mortal_steps.orchestration.checking.resolve_defaults import find_reward_commit
+from mortal_steps.orchestration.checking.resolve_defaults import (
+    find_reward_commit,
+    find_teacher_commit,
+)
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.plan.loader import override_config, parse_config
@@ -65,6 +69,8 @@ def fork_run(
     _check_place(parent)
     check_config(parent.store, parent.info)
     check_model(parent.config.model, parent.info.model_files)
+    if teacher := parent.config.algorithm.teacher_model:
+        check_model(teacher, parent.info.teacher_files, called=TEACHER)
     config = _configure(parent, overrides, run_id)
     root = Path(config.runs_dir) / str(config.run_id)
     if (root / IDENTITY_FILE).exists():
@@ -157,7 +163,8 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     if config.environment != before.environment:
         rewards = with_other_environments(Plan(config).environment, before.rewards)
         config = config.model_copy(update={"rewards": rewards})
-    return config.with_reward_commits(find_reward_commit).with_own_seed()
+    config = config.with_reward_commits(find_reward_commit)
+    return config.with_teacher_at(find_teacher_commit(config)).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:

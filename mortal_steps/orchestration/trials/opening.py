@@ -103,10 +103,11 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
             "machine; override compute.backend=local, and rollout.engine=transformers if there "
             "is no vLLM here"
         )
-    if config.algorithm.judges_by_loss and not config.eval_rewards.are_named:
+    unscored = config.algorithm.judges_by_loss or config.training_rewards is None
+    if unscored and not config.eval_rewards.are_named:
         raise ConfigError(
-            f"the run learns from rows (algorithm.type = {config.algorithm.type!r}), so it has no "
-            "rewards to compare models by; name some with --set "
+            f"the run learns without rewards (algorithm.type = {config.algorithm.type!r}), so it "
+            "has none to compare models by; name some with --set "
             "evaluation.functions=['rewards.py:name']"
         )
     finished = of_finished_model(config)

@@ -12,6 +12,7 @@ ALGORITHMS = Registry(
             "dpo": "mortal_steps.policy.algorithms.dpo:DPO",
             "kto": "mortal_steps.policy.algorithms.kto:KTO",
             "reward": "mortal_steps.policy.algorithms.reward:RewardModel",
+            "distillation": "mortal_steps.policy.algorithms.distillation:Distillation",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),

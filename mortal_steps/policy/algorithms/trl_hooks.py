@@ -1,5 +1,9 @@
 """What an algorithm of TRL's says of itself; the modules in `stepping` drive its trainer by it."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
@@ -33,6 +37,14 @@ class TrlHooks(Algorithm):
         """Return the options of TRL's configuration that follow from `[training]` in another way
         than for algorithms that learn from scored completions."""
         return {}
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return what its trainer takes beside what every one of TRL's does."""
+        return {}
+
+    def of_small_models(self, folder: Path) -> TrlHooks:
+        """Return the same for trying it with the model of next to no size that is in a folder."""
+        return self
 
     def rows_of(self, batch: Any) -> list[dict[str, Any]]:
         """Return what the trainer is given of a batch, if the algorithm trains on something else

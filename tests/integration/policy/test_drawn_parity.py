@@ -10,9 +10,9 @@ from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.on_disk import weights
 from tests.support.parity.architectures import CONVERTED, PLAIN
 from tests.support.parity.cases import OPTIMIZERS, SCHEDULES, draw
-from tests.support.parity.models import build
+from tests.support.parity.sides import build_models, configuration
 from tests.support.parity.trial import attempt, context
-from tests.support.policy.rollouts import make_batch, make_config
+from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Recorder, run_stock
 
@@ -40,12 +40,19 @@ def test_so_does_an_actor_that_trains_by_rloo(request, tmp_path, number):
     check_case(draw(seed, number, family, algorithm="rloo"), tmp_path)
 
 
+@pytest.mark.parametrize("number", range(4))
+def test_so_does_one_that_distils(request, tmp_path, number):
+    """Teachers of the same family and of others, some of them wider and deeper."""
+    seed = request.config.getoption("--parity-seed")
+    family = ["qwen3", "gpt_neox", "llama", "gemma2"][number]
+    check_case(draw(seed, number, family, algorithm="distillation"), tmp_path)
+
+
 def check_case(case, tmp_path):
     training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
-    config = make_config(
-        model=case.model, rollout=case.rollout, algorithm=case.algorithm, **training
-    )
-    build(case.architecture, tmp_path / "model")
+    case = dataclasses.replace(case, training=training)
+    config = configuration(case, tmp_path / "model")
+    build_models(case, tmp_path / "model")
     batches = [make_batch(config, step) for step in range(NUM_STEPS)]
     recorder = Digests()
     stock = run_stock(config, str(tmp_path / "model"), tmp_path / "stock", batches, recorder)

@@ -13,6 +13,7 @@ from mortal_steps.config.training import LoraConfig
 from mortal_steps.models.shape import read_shape
 from tests.support.estimated_memory import MODELS, STORED, build_models, check_train_step
 from tests.support.made_up_gpus import SHAPES
+from tests.support.measured_memory import build
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,16 @@ def test_a_train_step_takes_the_memory_that_was_estimated(
     models, tmp_path, model, options, monkeypatch
 ):
     check_train_step(models, tmp_path, model, options, monkeypatch)
+
+
+@pytest.mark.parametrize(("model", "options"), [("qwen2", STORED), ("llama", {})])
+def test_so_does_one_that_learns_from_a_wider_teacher(
+    models, tmp_path, model, options, monkeypatch
+):
+    kind, shape = MODELS[model]
+    wide = {**shape, "hidden_size": 2 * shape["hidden_size"]}
+    teacher = build(tmp_path / "teacher", model_type=kind, **wide)
+    check_train_step(models, tmp_path, model, {**options, "teacher": teacher}, monkeypatch)
 
 
 @pytest.mark.parametrize("model", MODELS)

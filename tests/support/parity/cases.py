@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.support.parity.architectures import ARCHITECTURES, MIXTURES
+from tests.support.parity.architectures import ARCHITECTURES, MIXTURES, PLAIN
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw_torch": {},
@@ -51,6 +51,15 @@ OF_GRPO = {
 PEFT_OF_MIXTURES: list[dict[str, Any]] = [{}, {"use_rslora": True}, {"bias": "all"}]
 PEFT = [*PEFT_OF_MIXTURES, {"use_dora": True}, {"init_lora_weights": "pissa"}]
 """Options of its LoraConfig."""
+OF_REWARDS = {
+    *("num_iterations", "beta", "epsilon_high", "mask_truncated_completions"),
+    *("sync_ref_model", "ref_model_sync_steps"),
+}
+"""What else is drawn and distillation has not."""
+DROPPING = {"llama", "mistral", "qwen3", "gemma2", "gemma3_text", "olmo2", "granite", "cohere"}
+"""Models that know `attention_dropout`."""
+WIDENED = {"llama", "mistral", "qwen3", "olmo2", "stablelm", "smollm3"}
+"""Teachers that are drawn wider and deeper than the student."""
 KILLED_IN = ["update", "update", "save_state", "export_weights"]
 
 
@@ -72,6 +81,8 @@ class Case:
     kills: tuple[tuple[str, int], ...]
     """For each process but the last: in which call it is killed, and in the how manieth of these
     since it began."""
+    teacher: Mapping[str, Any] | None = None
+    """Shape of the teacher that is learned from: its `architecture`, and sizes of it."""
     forks_ranks: bool = False
     """Whether the actor forks its other ranks, which saves their imports."""
 
@@ -88,7 +99,7 @@ def draw(seed: int, number: int, architecture: str | None = None, algorithm: str
     own: dict[str, Any] = {"type": algorithm}
     if algorithm == "rloo":
         own |= _rloo_settings(random.Random(f"{seed}-{number}-rloo"))
-    return Case(
+    case = Case(
         number=number,
         architecture=drawn,
         optimizer=optimizer,
@@ -108,6 +119,9 @@ def draw(seed: int, number: int, architecture: str | None = None, algorithm: str
         save_steps=source.randint(1, 3),
         kills=tuple((source.choice(KILLED_IN), source.randint(1, 4)) for _ in range(kills)),
     )
+    if algorithm == "distillation":
+        return _with_teacher(case, random.Random(f"{seed}-{number}-teacher"))
+    return case
 
 
 def draw_on_ranks(seed: int, number: int, ranks: int, algorithm: str = "grpo") -> Case:
@@ -126,6 +140,30 @@ def _rloo_settings(source: random.Random) -> dict[str, Any]:
         "normalize_advantages": source.random() < 0.5,
         "reward_clip_range": source.choice([None, None, [0.2, 0.7]]),
     }
+
+
+def _with_teacher(case: Case, source: random.Random) -> Case:
+    """Return the case as one that learns from a teacher, which may be of another family."""
+    training = {name: value for name, value in case.training.items() if name not in OF_REWARDS}
+    options = {name: value for name, value in training["trl"].items() if name not in OF_REWARDS}
+    if source.random() < 0.3:
+        options["bf16"] = True
+    if source.random() < 0.3 and case.architecture in DROPPING:
+        options["model_init_kwargs"] = {"attention_dropout": 0.1}
+    if source.random() < 0.2:
+        options["disable_dropout"] = True
+    training |= {"num_generations": source.choice([1, 1, 2]), "batch_size": 4, "trl": options}
+    same = case.architecture if source.random() < 0.5 else source.choice([*PLAIN])
+    # Of sizes that a family's own names say, the heads stay as they are.
+    wide = {"hidden_size": 64, "num_hidden_layers": 3} if same in WIDENED else {}
+    beta = source.choice([0.0, 0.3, 1.0, 1.0])
+    dtype = source.choice(["float32", "float32", "bfloat16"])
+    return dataclasses.replace(
+        case,
+        training=training,
+        algorithm={**case.algorithm, "beta": beta, "teacher": {"dtype": dtype}},
+        teacher={"architecture": same, **wide},
+    )
 
 
 def _for(algorithm: str, training: dict[str, Any]) -> dict[str, Any]:

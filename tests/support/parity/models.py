@@ -12,10 +12,11 @@ from mortal_steps.policy.starting_model.new_model import build_tokenizer
 from tests.support.parity.architectures import ARCHITECTURES, SHAPE
 
 
-def build(name: str, folder: Path, seed: int = 0) -> None:
-    """Write a model of the family and its tokenizer to `folder`."""
+def build(name: str, folder: Path, seed: int = 0, **sizes: int) -> None:
+    """Write a model of the family and its tokenizer to `folder`; of other sizes than usual where
+    some are given."""
     tokenizer = build_tokenizer(NewModelConfig())
-    shape = {**SHAPE, "vocab_size": len(tokenizer), **ARCHITECTURES[name]}
+    shape = {**SHAPE, "vocab_size": len(tokenizer), **ARCHITECTURES[name], **sizes}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **shape))

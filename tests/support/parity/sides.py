@@ -42,19 +42,32 @@ UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 def configuration(case: Case, model: Path) -> RunConfig:
     """Return the run's configuration; raises what pydantic has about it."""
+    algorithm = dict(case.algorithm)
+    if case.teacher is not None:
+        folder = str(model.with_name("teacher"))
+        algorithm["teacher"] = {**algorithm["teacher"], "name_or_path": folder}
     return make_config(
         model={**case.model, "name_or_path": str(model)},
         rollout=dict(case.rollout),
-        algorithm=dict(case.algorithm),
+        algorithm=algorithm,
         **case.training,
     )
+
+
+def build_models(case: Case, model: Path) -> None:
+    """Write the model, and beside it the teacher, if there is one."""
+    build(case.architecture, model)
+    if case.teacher is not None:
+        sizes = {**case.teacher}
+        family = sizes.pop("architecture")
+        build(family, model.with_name("teacher"), seed=1, **sizes)
 
 
 def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
     """Stock TRL, or one of its ranks; builds the model first. What TRL refuses is written down."""
     with _quietly(folder / f"rank-{rank}" if rank else folder):
         if rank == 0:
-            build(case.architecture, model)
+            build_models(case, model)
         try:
             config = configuration(case, model)
             if rank == 0:

@@ -1,9 +1,9 @@
-"""Stock `GRPOTrainer.train()` and `RLOOTrainer.train()` on recorded completions.
+"""Stock `train()` of GRPOTrainer, RLOOTrainer and DistillationTrainer on recorded completions.
 
 Stock TRL runs its own loop over its own dataset with real reward functions; only sampling is
 replaced, by what returns recorded completions and then seeds torch as a train step does, so that
-both shuffle alike: of GRPO a `rollout_func`, of RLOO, which has none, the methods that tokenize
-prompts and sample.
+both shuffle alike: of GRPO a `rollout_func`, of the others, which have none, the methods that
+tokenize prompts and sample.
 """
 
 import dataclasses
@@ -15,7 +15,14 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import BitsAndBytesConfig, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import (
+    DistillationConfig,
+    DistillationTrainer,
+    GRPOConfig,
+    GRPOTrainer,
+    RLOOConfig,
+    RLOOTrainer,
+)
 
 from mortal_steps.plan.parts import Plan
 from mortal_steps.schedule import train_seed
@@ -50,7 +57,8 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "quantization_config": quantization(config.model.quantization),
         "callbacks": [recorder],
     }
-    build = stock_rloo if config.algorithm.type == "rloo" else stock_grpo
+    builders = {"rloo": stock_rloo, "distillation": stock_distillation}
+    build = builders.get(config.algorithm.type, stock_grpo)
     trainer = build(config, options, rollouts, arguments)
     trainer.train()
     recorder.trainer = trainer
@@ -79,7 +87,6 @@ def options_of(config, output_dir, num_steps):
         "seed": config.seed,
         "bf16": False,
         "use_cpu": not torch.cuda.is_available(),
-        "model_init_kwargs": {"dtype": config.model.dtype},
         "dataloader_pin_memory": False,
         "save_strategy": "no",
         "report_to": "none",
@@ -87,6 +94,10 @@ def options_of(config, output_dir, num_steps):
         "logging_steps": training.optimizer_steps_per_batch,
         **(fsdp2() if training.sharding == "full" else {"ddp_find_unused_parameters": True}),
         **training.trl,
+        "model_init_kwargs": {
+            "dtype": config.model.dtype,
+            **training.trl.get("model_init_kwargs", {}),
+        },
     }
 
 
@@ -147,6 +158,33 @@ def lora(options):
 def quantization(options):
     """transformers' configuration of `[model.quantization]`."""
     return BitsAndBytesConfig(**options) if options else None
+
+
+OF_DISTILLATION = {field.name for field in dataclasses.fields(DistillationConfig) if field.init}
+
+
+def stock_distillation(config, options, rollouts, arguments):
+    """Stock TRL has a row per prompt. Here it is shown as many as there are completions."""
+    teacher = config.algorithm.teacher
+    options = {name: value for name, value in options.items() if name in OF_DISTILLATION}
+    options |= {
+        "beta": config.algorithm.beta,
+        "teacher_model_init_kwargs": {"dtype": teacher.dtype},
+    }
+    arguments = {name: arguments[name] for name in arguments if name != "reward_funcs"}
+    arguments["train_dataset"] = Dataset.from_dict({"prompt": ["ab"] * config.training.rows})
+
+    class SampledElsewhere(DistillationTrainer):
+        def _tokenize_prompts(self, prompts):
+            self.sampled = rollouts(prompts, self)
+            return self.sampled["prompt_ids"], None, {}
+
+        def _generate_single_turn(self, prompt_ids, images, multimodal_fields):
+            return self.sampled["completion_ids"]
+
+    return SampledElsewhere(
+        args=DistillationConfig(**options), teacher_model=teacher.name_or_path, **arguments
+    )
 
 
 class NoEngine:

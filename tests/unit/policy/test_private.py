@@ -24,6 +24,7 @@ PRIVATE = ROOT / "mortal_steps/policy/private.py"
 
 GRPO = "trl.trainer.grpo_trainer:GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer:RLOOTrainer"
+DISTILLATION = "trl.trainer.distillation_trainer:DistillationTrainer"
 SFT = "trl.trainer.sft_trainer:SFTTrainer"
 TEMPLATES = "trl.chat_template_utils"
 TRAINER = "transformers.trainer:Trainer"
@@ -76,6 +77,17 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
         ("self, model, input_ids, attention_mask, logits_to_keep, ...",),
     ),
     (GRPO, "_prepare_inputs", ("self, generation_batch",)),
+    (
+        DISTILLATION,
+        "_generate_single_turn",
+        ("self, prompt_ids, images, multimodal_fields, has_tool_images",),
+    ),
+    (
+        DISTILLATION,
+        "_get_last_hidden_state",
+        ("self, unwrapped_model, input_ids, attention_mask, logits_to_keep, ...",),
+    ),
+    (DISTILLATION, "_tokenize_prompts", ("self, prompts",)),
     (RLOO, "_calculate_rewards", ("self, inputs, prompts, completions, completion_ids_list",)),
     (RLOO, "_generate_single_turn", ("self, prompt_ids, images, multimodal_fields",)),
     (
@@ -118,6 +130,10 @@ KEPT = [
     (GRPO, "use_vllm"),
     (GRPO, "vllm_generation"),
     (RLOO, "_metrics"),
+    (DISTILLATION, "_forward_redirection"),
+    (DISTILLATION, "_name"),
+    (DISTILLATION, "eos_token_ids"),
+    (DISTILLATION, "teacher_model"),
     (SFT, "_total_train_tokens"),
     (RLOO, "_name"),
     (RLOO, "eos_token_ids"),

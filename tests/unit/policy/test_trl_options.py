@@ -10,11 +10,12 @@ import datasets
 import pytest
 import torch
 import trl
-from trl import GRPOConfig
+from trl import DistillationConfig, GRPOConfig
 
 from mortal_steps.config.field_metadata import trl_options_decided
 from mortal_steps.config.trl_options import (
     CONFIGS,
+    CONFIGS_WITHOUT_REWARDS,
     IDLE,
     REFUSED,
     TRAINER_ARGUMENTS,
@@ -289,7 +290,8 @@ def test_kernels_that_may_not_repeat_their_bits_are_told_at_the_start(trl, told)
 
 
 def test_every_reason_is_about_an_option_that_trl_has():
-    known = {field.name for field in dataclasses.fields(GRPOConfig)}
+    configs = (GRPOConfig, DistillationConfig)
+    known = {field.name for config in configs for field in dataclasses.fields(config)}
     for entry in [*REFUSED, *IDLE]:
         assert any(fnmatchcase(name, entry) for name in known), entry
     assert not known & TRAINER_ARGUMENTS.keys()
@@ -297,7 +299,7 @@ def test_every_reason_is_about_an_option_that_trl_has():
     assert set(ours) <= {"save_strategy", "save_steps", "eval_strategy", "eval_steps"}
 
 
-@pytest.mark.parametrize("kind", CONFIGS.values())
+@pytest.mark.parametrize("kind", [*CONFIGS.values(), *CONFIGS_WITHOUT_REWARDS.values()])
 def test_the_names_of_options_are_read_without_importing_trl(kind):
     fields = dataclasses.fields(getattr(trl, kind))
     assert set(options_of(kind)) == {field.name for field in fields if field.init}

@@ -69,6 +69,7 @@ def dry_run(plan: TrainerPlan, algorithm: TrlHooks) -> None:
         folder = Path(name)
         with without_a_word():
             build_model(folder / "model", SMALL, seed=0)
+        algorithm = algorithm.of_small_models(folder / "model")
         error = _failure(_small(plan, chosen), algorithm, folder)
         if error is None or _failure(_small(plan, {}), algorithm, folder) is not None:
             return

@@ -109,6 +109,8 @@ def build_options(
     device = {} if ours["use_cpu"] else on_one_gpu()
     loading = ours["model_init_kwargs"] | device | loading_options(chosen)
     chosen = chosen | {"model_init_kwargs": loading}
+    if (teachers := "teacher_model_init_kwargs") in ours:
+        ours[teachers] = ours[teachers] | device
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)

@@ -82,20 +82,24 @@ def rounded(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
 PROBE_TOKENS = 8
 
 
-def padding_warning(trainer: Any) -> str | None:
-    """Return by how much padding changes the log-probabilities that are trained; None if it does
-    not.
+def padding_warnings(trainer: Any) -> list[str]:
+    """Return a sentence for the trained model, and one for its teacher, if padding changes the
+    log-probabilities that are trained.
 
     TRL pads prompts on the left, and gives the model a mask but no positions. Models with learned
     positions (GPT-2) count the padding, and some recurrent ones (RWKV) read it: they are trained
     with other log-probabilities than their own, without an error. Leaves training mode as it is.
     """
-    model = trainer.model
+    models = (trainer.model, getattr(trainer, "teacher_model", None))
+    return [found for model in models if model and (found := _padding_warning(trainer, model))]
+
+
+def _padding_warning(trainer: Any, model: Any) -> str | None:
     ids = [index % model.config.get_text_config().vocab_size for index in range(PROBE_TOKENS)]
     was_training = model.training
     without_dropout(model)
     try:
-        alone, padded = (_trained_on(trainer, ids, padding) for padding in (0, PROBE_TOKENS))
+        alone, padded = (_trained_on(trainer, model, ids, padding) for padding in (0, PROBE_TOKENS))
     finally:
         model.train(was_training)
     found = (alone - padded).abs().max().item()
@@ -110,11 +114,12 @@ def padding_warning(trainer: Any) -> str | None:
     )
 
 
-def _trained_on(trainer: Any, token_ids: Sequence[int], padding: int) -> torch.Tensor:
+def _trained_on(trainer: Any, model: Any, token_ids: Sequence[int], padding: int) -> torch.Tensor:
     """Return the log-probabilities of all tokens but the first, as TRL's loss has them."""
-    padding_id, device = trainer.processing_class.pad_token_id, trainer.model.device
+    padding_id, device = trainer.processing_class.pad_token_id, model.device
     ids = torch.tensor([[padding_id] * padding + list(token_ids)], device=device)
     mask = torch.tensor([[0] * padding + [1] * len(token_ids)], device=device)
     with torch.no_grad():
-        found: torch.Tensor = private.trained_logprobs(trainer, ids, mask, len(token_ids) - 1)
+        count = len(token_ids) - 1
+        found: torch.Tensor = private.trained_logprobs(trainer, model, ids, mask, count)
     return found

@@ -35,7 +35,7 @@ from mortal_steps.policy.algorithms.stepping.reproducible import (
     seed_everything,
     streams_digest,
 )
-from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of, padding_warning
+from mortal_steps.policy.algorithms.stepping.scoring import logprobs_of, padding_warnings
 from mortal_steps.policy.algorithms.stepping.state import TrainerState
 from mortal_steps.policy.algorithms.stepping.trainers import (
     NO_ROWS,
@@ -113,6 +113,7 @@ class TrlStepper(Stepper):
                 args=arguments,
                 attributes=self._class_attributes(),
                 **self._given(),
+                **algorithm.arguments(),
                 processing_class=self.tokenizer,
                 peft_config=lora_config(plan.training, algorithm.task),
                 quantization_config=quantization_config(plan.model),
@@ -133,8 +134,9 @@ class TrlStepper(Stepper):
 
     def _given(self) -> Mapping[str, Any]:
         """Return TRL's arguments about data."""
+        rewards = [recorded_reward(name) for name in self._plan.reward_weights]
         return {
-            "reward_funcs": [recorded_reward(name) for name in self._plan.reward_weights],
+            **({"reward_funcs": rewards} if self._plan.algorithm.learns_from_rewards else {}),
             # Never read: `begin` ends before the first row. Without a length, transformers has
             # no epochs to run out of, so that even a finished run can be resumed.
             "train_dataset": Dataset.from_list(NO_ROWS).to_iterable_dataset(),
@@ -221,7 +223,7 @@ class TrlStepper(Stepper):
         return training_place(self._trainer)
 
     def warnings(self) -> tuple[str, ...]:
-        return tuple(filter(None, [on_cpu_beside_gpu(), padding_warning(self._trainer)]))
+        return tuple(filter(None, [on_cpu_beside_gpu(), *padding_warnings(self._trainer)]))
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """See `Stepper.score`. It is computed in the type of the weights: an engine that has these

@@ -2,7 +2,8 @@
 
 GRPOTrainer takes what was sampled elsewhere by its `rollout_func`. RLOOTrainer has none: recorded
 tokens stand in for its own where it tokenizes prompts and where it samples, and scores reach its
-reward functions as a dataset's column would.
+reward functions as a dataset's column would. DistillationTrainer has neither: it is given tokens in
+the same places, and asks for no scores.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 import torch
 import trl
-from trl import GRPOTrainer, RLOOTrainer
+from trl import DistillationTrainer, GRPOTrainer, RLOOTrainer
 
-from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS
+from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS, CONFIGS_WITHOUT_REWARDS
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
@@ -40,19 +41,20 @@ def check_trainer(algorithm: TrlHooks) -> None:
     run from outside, and takes the configuration that the algorithm names."""
     named = f"algorithm.type = {algorithm.type!r}"
     configuration = getattr(algorithm, "trl_config", None)
-    known = CONFIGS_OF_ROWS if algorithm.judges_by_loss else CONFIGS
+    of_completions = {**CONFIGS, **CONFIGS_WITHOUT_REWARDS}
+    known = CONFIGS_OF_ROWS if algorithm.judges_by_loss else of_completions
     if configuration not in known.values():
         raise ConfigError(
             f"{named}: trl_config = {configuration!r} is not one of "
-            f"{' and '.join(CONFIGS.values())}; derive the algorithm from GRPO or RLOO, which have "
+            f"{', '.join(known.values())}; derive the algorithm from GRPO or RLOO, which have "
             "theirs"
         )
     kind, base = algorithm.trainer_class(), _trainer_of(configuration)
     if not issubclass(kind, base):
         raise ConfigError(
             f"{named}: the trainer {kind.__name__} is not derived from TRL's {base.__name__}, "
-            f"which takes trl_config = {configuration!r}; derive it from that, or the algorithm "
-            f"from {'RLOO' if base is GRPOTrainer else 'GRPO'}"
+            f"which takes trl_config = {configuration!r}; derive it from that, or give the "
+            "algorithm the trl_config of its trainer"
         )
 
 
@@ -136,14 +138,14 @@ def tool_metrics(batch: RolloutBatch) -> dict[str, float]:
     }
 
 
-class SteppedRLOOTrainer(Stepped, RLOOTrainer):
-    """RLOOTrainer whose loop is run from outside."""
+class _SingleTurns(Stepped):
+    """What gives recorded tokens to a trainer without a `rollout_func`."""
 
     def accept(self, batch: Any) -> list[dict[str, Any]]:
         """See `Stepped.accept`. Raises `ConfigError` for a batch with tokens that an environment
-        wrote: RLOOTrainer would train on them."""
+        wrote: such a trainer would train on them."""
         if self.algorithm.trains_on is ScoredRollouts:
-            _check_is_sampled(batch)
+            _check_is_sampled(batch, self.algorithm.type)
         return super().accept(batch)
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[Any, None, dict[str, Any]]:
@@ -152,20 +154,28 @@ class SteppedRLOOTrainer(Stepped, RLOOTrainer):
     def _generate_single_turn(self, prompt_ids: Any, *multimodal: Any) -> Any:
         return self.recorded["completion_ids"]
 
+
+class SteppedDistillationTrainer(_SingleTurns, DistillationTrainer):
+    """DistillationTrainer whose loop is run from outside."""
+
+
+class SteppedRLOOTrainer(_SingleTurns, RLOOTrainer):
+    """RLOOTrainer whose loop is run from outside."""
+
     def _calculate_rewards(self, inputs: list[dict[str, Any]], *completed: Any) -> torch.Tensor:
         scored = zip(inputs, self.recorded["recorded_rewards"], strict=True)
         rows = [{**row, "recorded_rewards": rewards} for row, rewards in scored]
         return super()._calculate_rewards(rows, *completed)
 
 
-def _check_is_sampled(batch: RolloutBatch) -> None:
+def _check_is_sampled(batch: RolloutBatch, algorithm: str) -> None:
     for group in batch.groups:
         for completion in (rollout.completion for rollout in group.rollouts):
             if completion.num_sampled < len(completion.token_ids):
                 raise ConfigError(
-                    f"algorithm.type = 'rloo': in step {batch.step + 1}, completions of "
+                    f"algorithm.type = {algorithm!r}: in step {batch.step + 1}, completions of "
                     f"{group.problem.id} hold tokens of an environment, between the turns of "
-                    "the model, and TRL's RLOO cannot leave them out of the loss; train on "
+                    "the model, and its trainer in TRL cannot leave them out of the loss; train on "
                     "completions of one turn, or set algorithm.type = 'grpo'"
                 )
 
@@ -183,5 +193,6 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 STEPPED: Mapping[type, type[Stepped]] = {
     GRPOTrainer: SteppedGRPOTrainer,
     RLOOTrainer: SteppedRLOOTrainer,
+    DistillationTrainer: SteppedDistillationTrainer,
 }
 """Trainer of TRL's that learns from completions -> what makes it be run from outside."""

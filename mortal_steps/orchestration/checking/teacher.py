@@ -1,0 +1,51 @@
+"""What is checked of a run that learns from a teacher: that the two models fit together."""
+
+from pathlib import Path
+
+from mortal_steps.config import ComputeConfig, DataConfig, ModelConfig, RewardsConfig
+from mortal_steps.config.algorithm import TEACHER
+from mortal_steps.errors import ConfigError
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import check_folder, check_listed_weights
+from mortal_steps.models.shape import find_shape
+
+
+def check_teacher(
+    teacher: ModelConfig, student: ModelConfig, compute: ComputeConfig, data: DataConfig
+) -> None:
+    """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for one with
+    another vocabulary than the student's, as far as it is known here, without prompts, or for a run
+    elsewhere."""
+    if not data.source:
+        raise ConfigError(
+            "data.source names no dataset, and the student learns on completions of its prompts; "
+            "name one with --dataset"
+        )
+    if not compute.place.here:
+        raise ConfigError(
+            f"compute.backend = {compute.backend!r}: a run that learns from a teacher trains on "
+            "this machine alone; leave compute.backend out"
+        )
+    if not is_hub_model(teacher):
+        folder = Path(teacher.name_or_path)
+        check_folder(folder, called=TEACHER, whole=False)
+        check_listed_weights(folder, called=TEACHER)
+    theirs, ours = find_shape(teacher), find_shape(student)
+    if theirs is None or ours is None or theirs.vocabulary == ours.vocabulary:
+        return  # where they are not known, TRL compares them in the actor
+    raise ConfigError(
+        f"{TEACHER} = {teacher.name_or_path!r} has a vocabulary of {theirs.vocabulary:,} tokens, "
+        f"and the student ({'[model.new]' if student.new else student.name_or_path}) one of "
+        f"{ours.vocabulary:,}. Distillation compares their distributions over all tokens; choose "
+        "a teacher with the student's vocabulary"
+    )
+
+
+def check_judged(rewards: RewardsConfig, algorithm: str) -> None:
+    """Raise `ConfigError` for held-out problems that nothing scores."""
+    if not rewards.are_named:
+        raise ConfigError(
+            f"problems are held out, and nothing scores them: algorithm.type = {algorithm!r} needs "
+            "no rewards to learn. Name some for evaluations in evaluation.functions, or leave "
+            "data.eval_source, data.eval_samples, data.eval_split and data.eval_sets out"
+        )
