@@ -9,6 +9,7 @@ RAY_VENV := .venv-ray
 VERSIONS := .venv-versions
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
+COMMA := ,
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
 
 export HF_HUB_OFFLINE ?= 1
@@ -112,8 +113,8 @@ screenshots: venv  ## Take the pictures of Prefect's pages after a night of the 
 	$(BIN)/pip install --quiet 'playwright>=1.50'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(VARIANTS))
+chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=, such as sft,dpo KILLS=60)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 minutes (NIGHTS=, FAULTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nights $(if $(NIGHTS),--nights $(NIGHTS)) $(if $(FAULTS),--faults $(FAULTS))
