@@ -94,4 +94,4 @@ def prepare(
         show(f"{'':<11}the first as the model reads it; the longest: {came.longest:,} tokens")
         for part, text in came.first.items():
             show(f"{'':<13}{part:<9} {shortened(text)!r}")
-    return Prepared(scratch=scratch, num_rows=count)
+    return Prepared(folder=scratch.path, num_rows=count, scratch=scratch)
