@@ -182,7 +182,7 @@ def check(
         runs_dir, training = Path(config.runs_dir), config.training
         rows = known
         if rows is None:
-            rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell, show)
+            rows = prepare(workers["actor"], train, held_out, runs_dir, training, say, tell, show)
         steps = num_steps_of_rows(rows.num_rows, training)
         warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, steps)
         return Problems(train, held_out, rows)
@@ -289,7 +289,8 @@ def check_training(
     leave room for `sampled` tokens. Its warnings are added to `warned`."""
     plan: ActorPlan = worker.kwargs["plan"]
     count = len(train) + len(held_out)
-    if count >= WORTH_A_WORD:
+    measures = not plan.trainer.algorithm.judges_by_loss  # TRL makes tokens of rows, later
+    if measures and count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
     without_effect, by_trl, lengths = call_once(
         worker,
