@@ -23,6 +23,7 @@ from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
+MODAL = "modal"
 PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""
 TOLD_EVERY_S = 10.0
@@ -37,8 +38,7 @@ def check_source(
     algorithm: str,
 ) -> None:
     """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for what TRL does
-    otherwise with rows, and for workers on other machines, which do not see the
-    prepared rows."""
+    otherwise with rows, and for workers on a cluster or in one container."""
     if not data.source:
         raise ConfigError(
             f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
@@ -64,10 +64,15 @@ def check_source(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
         )
-    if not compute.place.here:
+    if not compute.place.here and compute.backend != MODAL:
         raise ConfigError(
             f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} trains on this "
-            "machine alone; leave compute.backend out"
+            "machine or on Modal; leave compute.backend out"
+        )
+    if compute.mode == "single_node":
+        raise ConfigError(
+            f"compute.mode = 'single_node': with algorithm.type = {algorithm!r}, nothing samples "
+            "in turns with training; leave it out"
         )
 
 
