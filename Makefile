@@ -9,6 +9,7 @@ RAY_VENV := .venv-ray
 VERSIONS := .venv-versions
 VERIFIERS := .venv-verifiers
 BIN := $(VENV)/bin
+COMMA := ,
 RESOLVE = $(BIN)/uv pip compile --quiet --no-config --output-file /dev/null --python-platform x86_64-manylinux_
 
 export HF_HUB_OFFLINE ?= 1
@@ -112,8 +113,8 @@ screenshots: venv  ## Take the pictures of Prefect's pages after a night of the 
 	$(BIN)/pip install --quiet 'playwright>=1.50'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(VARIANTS))
+chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=, such as sft,dpo KILLS=60)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 minutes (NIGHTS=, FAULTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nights $(if $(NIGHTS),--nights $(NIGHTS)) $(if $(FAULTS),--faults $(FAULTS))
@@ -142,8 +143,8 @@ bench-distillation: venv  ## A student of half the demo's size, distilled from i
 bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
 
-bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl
+bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side (ALGORITHM=sft, dpo or sft,dpo; ROUNDS=)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl $(if $(ALGORITHM),--models $(subst $(COMMA), ,$(ALGORITHM))) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-smollm: venv $(SMOLLM)  ## The same with SmolLM2-135M-Instruct, 32 and 8 completions a step: half an hour and more
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl --models smollm smollm-8 --rounds 5

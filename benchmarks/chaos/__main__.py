@@ -3,6 +3,7 @@
     python -m benchmarks.chaos                      # every variant, 200 kills or more
     python -m benchmarks.chaos --variants plain lora --kills 30 --seed 5
     python -m benchmarks.chaos --agents             # models that call tools, killed inside episodes
+    python -m benchmarks.chaos --variants sft dpo --kills 60    # runs that learn from rows
 
 Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
 a train step, samples more again than was in flight at a kill, hangs or cannot be resumed.
@@ -23,8 +24,8 @@ from pathlib import Path
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
 from benchmarks.output import add_output_option, console, write_results
 from mortal.driver import QUIET_PREFECT
-from tests.support.chaos import agents
-from tests.support.chaos.project import AGENTS, VARIANTS
+from tests.support.chaos import agents, rows
+from tests.support.chaos.project import AGENTS, ROWS, VARIANTS
 from tests.support.chaos.run import ChaosError
 from tests.support.chaos.schedule import Volley, at_ranks, volleys
 from tests.support.chaos.server import KillableServer
@@ -40,6 +41,8 @@ def main() -> None:
     with _folder(args.keep) as folder, _server(folder) as server:
         if args.agents:
             hands = agents.hands(args.seed, args.kills, args.variants)
+        elif set(args.variants) <= ROWS.keys():
+            hands = rows.hands(args.seed, args.kills, args.variants)
         else:
             hands = _dealt(volleys(args.seed, args.kills), len(args.variants))
         for name, hand in zip(args.variants, hands, strict=True):
@@ -67,10 +70,14 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
     parser.add_argument("--agents", action="store_true", help="kill inside episodes with tools")
-    parser.add_argument("--variants", nargs="+", choices=[*VARIANTS, *AGENTS], help="default: all")
+    parser.add_argument(
+        "--variants", nargs="+", choices=[*VARIANTS, *AGENTS, *ROWS], help="default: all"
+    )
     add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     args = parser.parse_args()
+    if 0 < len(ROWS.keys() & (args.variants or ())) < len(args.variants):
+        parser.error(f"--variants {' '.join(ROWS)} have kills of their own; run them alone")
     args.variants = args.variants or list(AGENTS if args.agents else VARIANTS)
     return args
 

@@ -12,16 +12,17 @@ from tests.support.chaos.comparison import Work
 from tests.support.chaos.run import Kill, RunOutcome
 from tests.support.chaos.schedule import LAST, STAGES, STARTING
 
-COLUMNS = (STARTING, "start_workers", *STAGES, LAST)
+COLUMNS = (STARTING, "start_workers", "draw_order", *STAGES, LAST)
 
 
 def places_table(kills: Sequence[Kill]) -> Table:
     """How often each process was killed in each stage: inside it + at its end."""
-    headings = ("process", *COLUMNS, "all", "recovery s (median, max)")
+    hit = [stage for stage in COLUMNS if any(one.stage == stage for one in kills)]
+    headings = ("process", *hit, "all", "recovery s (median, max)")
     table = results_table("killed inside a stage + at its end", *headings, left=("process",))
     for victim in (*sorted({one.victim for one in kills}), None):
         mine = [one for one in kills if victim in (one.victim, None)]
-        cells = [_inside_and_after([o for o in mine if o.stage == stage]) for stage in COLUMNS]
+        cells = [_inside_and_after([o for o in mine if o.stage == stage]) for stage in hit]
         table.add_row(victim or "all", *cells, str(len(mine)), _recovery(mine))
     return table
 

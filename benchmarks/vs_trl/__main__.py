@@ -4,19 +4,22 @@
     python -m benchmarks.vs_trl --models demo --steps 30 --rounds 1
     python -m benchmarks.vs_trl --mortal actor2:compute.local.actor.threads=2
     python -m benchmarks.vs_trl --models smollm smollm-8 --rounds 5    # `make train-smollm` first
+    python -m benchmarks.vs_trl --models sft dpo --rounds 3            # learning from rows
 
 Both start from the same weights and train on the same rows with the same options. TRL runs in one
 process, once with one OpenMP thread and once with two; the better one counts. MORTAL runs its flow
 against a local Prefect server with one thread per worker, but for what the configuration says.
-Beside the pretrained model all have one thread, and TRL runs as a user would start it, and keeping
-its memory as MORTAL's workers do.
+Beside the pretrained model, and on rows, all have one thread, and TRL runs as a user would start
+it, and keeping its memory as MORTAL's workers do.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
+import random
 import tempfile
 import time
 from collections.abc import Iterator
@@ -34,15 +37,18 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 
 SMOLLM = ROOT / "deployments/configs/smollm.toml"
+ROWS = Path(__file__).with_name("rows.toml")
 ONE_THREAD = ("compute.local.actor.threads=1", "compute.local.rollout.threads=1")
 MODELS = {
     "demo": (ROOT / "deployments/configs/demo.toml", ()),
     "small": (Path(__file__).with_name("small.toml"), ()),
     "smollm": (SMOLLM, ONE_THREAD),
     "smollm-8": (SMOLLM, (*ONE_THREAD, "training.batch_size=1")),
+    "sft": (ROWS, ONE_THREAD),
+    "dpo": (ROWS, (*ONE_THREAD, "algorithm.type=dpo")),
 }
 """A configuration and what is set otherwise. The last has 8 completions in a step instead of 32."""
-STEPS = {"demo": 100, "small": 30, "smollm": 8, "smollm-8": 12}
+STEPS = {"demo": 100, "small": 30, "smollm": 8, "smollm-8": 12, "sft": 30, "dpo": 16}
 STOCK = {
     "TRL, 1 thread": (1, {}),
     "TRL, 2 threads": (2, {}),
@@ -62,7 +68,8 @@ def main() -> None:
         server_s = time.perf_counter() - began
         for model in args.models:
             config, overrides = MODELS[model]
-            weights = starting_model(config, [*_common(Path(name)), *overrides])
+            common = _common(model, Path(name))
+            weights = starting_model(config, [*common, *overrides])
             for job in _jobs(model, args, Path(name)):
                 stats.append(_train(job, weights, server))
                 print(stats[-1].line(), flush=True)
@@ -95,7 +102,7 @@ def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[s
     """Yield the runs of one model, round by round."""
     steps = args.steps or STEPS[model]
     path, own = MODELS[model]
-    left_out = "TRL, 2 threads" if path == SMOLLM else "TRL, keeps memory"
+    left_out = "TRL, 2 threads" if path in (SMOLLM, ROWS) else "TRL, keeps memory"
     variants = {name: () for name in STOCK if name != left_out}
     for text in args.mortal or ["mortal"]:
         name, _, overrides = text.partition(":")
@@ -112,7 +119,7 @@ def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[s
                 "runs_dir": str(folder / "runs"),
                 "config": str(path),
                 "overrides": [
-                    *_common(folder),
+                    *_common(model, folder),
                     *own,
                     *variants[name],
                     f"training.max_steps={steps}",
@@ -123,8 +130,24 @@ def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[s
             }
 
 
-def _common(folder: Path) -> list[str]:
-    return [*TRAINING_ALONE, f"runs_dir={folder / 'runs'}"]
+def _common(model: str, folder: Path) -> list[str]:
+    common = [*TRAINING_ALONE, f"runs_dir={folder / 'runs'}"]
+    if MODELS[model][0] != ROWS:
+        return common
+    return [*common, f"data.source={write_rows(folder / f'{model}.jsonl', model)}"]
+
+
+def write_rows(path: Path, model: str, count: int = 1000) -> Path:
+    """Write rows to learn from, pairs of a prompt and a completion or, for DPO, preferences."""
+    drawn = random.Random(0)
+    with path.open("w") as file:
+        for _ in range(count):
+            text = "".join(drawn.choices("abcdefghij ", k=drawn.randint(10, 60)))
+            row = {"prompt": text, "completion": text[::-1]}
+            if model == "dpo":
+                row = {"prompt": text, "chosen": text[::-1], "rejected": text}
+            file.write(json.dumps(row) + "\n")
+    return path
 
 
 def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
@@ -135,10 +158,12 @@ def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     outcome = run_job(module, order, server, threads=threads, variables=variables)
     if not is_stock:
         run = find_run(Path(job["runs_dir"]), job["run_id"])
-        outcome["rewards"] = [row["reward"] for row in run.metrics()]
+        measure = "loss" if run.config.algorithm.judges_by_loss else "reward"
+        outcome["rewards"] = [row[measure] for row in run.metrics()]
         outcome["stages"] = dataclasses.asdict(summarize(run))["timings"]
     config = load_config(Path(job["config"]), job["overrides"])
-    return training_stats(job, outcome, rows=config.training.rows)
+    training, of_rows = config.training, config.algorithm.judges_by_loss
+    return training_stats(job, outcome, rows=training.batch_size if of_rows else training.rows)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class TrainingStats:
     """From the start of the process to its end; MORTAL's server is already running."""
     first_reward: float
     last_reward: float
-    """Mean reward of the first and the last ten steps."""
+    """Mean reward of the first and the last ten steps; the loss where rows are learned from."""
     stages_ms: Mapping[str, float]
     """MORTAL: mean time of one call of each stage inside its worker."""
 
@@ -46,7 +46,7 @@ class TrainingStats:
             f"{self.model:6} round {self.round} {self.variant:16} {self.step_ms:7.1f} ms a step "
             f"(median {self.median_ms:.1f}, slowest {self.slowest_ms:.0f}), "
             f"{self.cpu_ms:.0f} ms CPU, "
-            f"{self.whole_s:5.1f} s in all, reward {self.first_reward:.3f} to "
+            f"{self.whole_s:5.1f} s in all, reward or loss {self.first_reward:.3f} to "
             f"{self.last_reward:.3f}"
         )
 
@@ -89,7 +89,7 @@ def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
         "time / best TRL",
         "CPU / best TRL",
         "with start-up",
-        f"reward, first {LAST}",
+        f"reward or loss, first {LAST}",
         f"last {LAST}",
         left=("model", "variant"),
     )
@@ -127,11 +127,19 @@ def _print_stages(stats: Sequence[TrainingStats]) -> None:
     """Print what each stage takes inside its worker; the rest of a step is on the way there."""
     ours = {key: runs for key, runs in _grouped(stats).items() if runs[0].stages_ms}
     title = "MORTAL: one call of a stage, inside its worker"
-    stages = ("get_batch", "generate", "reward", "train_step", "sync_weights")
+    known = ("get_batch", "generate", "reward", "train_step", "sync_weights")
+    stages = [stage for stage in known if any(stage in of[0].stages_ms for of in ours.values())]
     table = results_table(title, "model", "variant", *stages, left=("model", "variant"))
     for (model, variant), runs in ours.items():
-        means = (statistics.median(run.stages_ms[stage] for run in runs) for stage in stages)
-        table.add_row(model, variant, *(f"{mean:.1f} ms" for mean in means))
+        means = [
+            statistics.median(run.stages_ms[stage] for run in runs)
+            if stage in runs[0].stages_ms
+            else None
+            for stage in stages
+        ]
+        table.add_row(
+            model, variant, *("-" if mean is None else f"{mean:.1f} ms" for mean in means)
+        )
     console.print(table)
 
 

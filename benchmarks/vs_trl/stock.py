@@ -1,7 +1,8 @@
-"""Stock `GRPOTrainer` on a MORTAL configuration: `python -m benchmarks.vs_trl.stock JOB`.
+"""TRL's stock trainer on a MORTAL configuration: `python -m benchmarks.vs_trl.stock JOB`.
 
 One process as a user runs it: TRL samples with transformers, calls the reward functions and
-updates. The options are those MORTAL hands to TRL, the rows and the starting weights the same.
+updates, or learns from rows. The options are those MORTAL hands to TRL, the rows and the starting
+weights the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.plan.loader import load_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
+from mortal_steps.policy.algorithms.rows.preparing import row_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.rewards.loading import load_term
 
@@ -29,7 +32,8 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a stamp at the start of each step, and the rewards; there is no flow run."""
     config = load_config(Path(job["config"]), job["overrides"])
     meter = StepMeter()
-    rewards = train(config, job["model"], Path(job["folder"]), meter)
+    trains = train_on_rows if config.algorithm.judges_by_loss else train
+    rewards = trains(config, job["model"], Path(job["folder"]), meter)
     return {"stamps": meter.stamps, "flow_run_id": None, "rewards": rewards}
 
 
@@ -53,6 +57,23 @@ def train(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list
     )
     trainer.train()
     return [row["reward"] for row in trainer.state.log_history if "reward" in row]
+
+
+def train_on_rows(config: RunConfig, model: str, folder: Path, meter: StepMeter) -> list[float]:
+    """Loss of each step."""
+    algorithm: Any = algorithm_of(config.algorithm)
+    problems, _ = load_problems(config.data, config.seed)
+    arguments = build_options(
+        Plan(config).trainer, algorithm, num_steps=config.training.max_steps, output_dir=folder
+    )
+    trainer = algorithm.trainer_class()(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list([row_of(problem) for problem in problems]),
+        callbacks=[Stamps(meter)],
+    )
+    trainer.train()
+    return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
 class Stamps(TrainerCallback):

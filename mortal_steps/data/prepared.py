@@ -1,14 +1,30 @@
 """Rows as a trainer takes them, on their way from the check of a run into its directory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from mortal_steps.store import RunStore
+from mortal_steps.store import FOLDER_MANIFEST, RunStore
 from mortal_steps.store.files import link_file
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import FileRef
+from mortal_steps.types.identity import CountedFrom
 
 PREPARED = "data/prepared"
+TRAIN_FILE = "train.arrow"
+
+
+def same_rows(one: Path, other: Path) -> bool:
+    """Whether two folders of prepared rows hold the same ones to train on, in the same order."""
+    if one == other:
+        return True
+    import pyarrow  # takes a while
+
+    tables = []
+    for folder in (one, other):
+        with pyarrow.memory_map(str(folder / TRAIN_FILE)) as file:
+            tables.append(pyarrow.ipc.open_stream(file).read_all())
+    return bool(tables[0].equals(tables[1]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,15 +42,20 @@ class Preparation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """Prepared rows in a temporary folder."""
+    """Prepared rows in a temporary folder, or in the run that a fork is made of."""
 
-    scratch: Scratch
+    folder: Path
     num_rows: int
     """Rows that are trained on."""
+    scratch: Scratch | None = None
+    """The temporary folder, which is there for as long as this."""
+    counted_from: CountedFrom = field(default_factory=CountedFrom)
+    """Where the run that learns from them begins to count epochs."""
 
     def keep(self, store: RunStore) -> FileRef:
         """Commit them as a folder of the run."""
         with store.committing_folder(PREPARED) as folder:
-            for path in self.scratch.path.iterdir():
-                link_file(path, folder / path.name)
+            for path in self.folder.iterdir():
+                if path.name != FOLDER_MANIFEST:
+                    link_file(path, folder / path.name)
         return FileRef(path=PREPARED, sha256=store.folder_digest(PREPARED))

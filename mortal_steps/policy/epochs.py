@@ -18,6 +18,10 @@ from mortal_steps.types import FileRef
 METRICS = "metrics.json"
 
 
+def order_file(epoch: int) -> str:
+    return f"orders/{epoch:06d}.json"
+
+
 def prepared_folder(store: RunStore) -> Path:
     """Return the folder of the run's prepared rows, verified."""
     info = read_identity(store)
@@ -28,7 +32,7 @@ def prepared_folder(store: RunStore) -> Path:
 
 def draw_order(store: RunStore, states: StateManager, *, epoch: int, step: int) -> FileRef:
     """Commit the order of an epoch, of which `step` is the first, unless it is there."""
-    path, otherwise = f"orders/{epoch:06d}.json", f"the order of epoch {epoch} is drawn again"
+    path, otherwise = order_file(epoch), f"the order of epoch {epoch} is drawn again"
     found = store.find_whole(path, EpochOrder, otherwise)
     if found is not None:
         return found[0]

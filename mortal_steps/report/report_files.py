@@ -80,8 +80,9 @@ def _with_picture(markdown: str, picture: bytes | None) -> str:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """Return a completion of each kind; none before a step, or if records are damaged."""
-    if run.manifest.step == run.info.first_step:
+    """Return a completion of each kind; none before a step, of a run that learns from rows, or if
+    records are damaged."""
+    if run.manifest.step == run.info.first_step or run.info.prepared_rows is not None:
         return []
     try:
         return samples_of(run, 1)

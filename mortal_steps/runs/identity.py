@@ -32,7 +32,7 @@ from mortal_steps.store.identity import (
 from mortal_steps.system.libraries import computing_versions
 from mortal_steps.system.rounding import rounding_environment
 from mortal_steps.types import Problem
-from mortal_steps.types.identity import Parent, RunInfo
+from mortal_steps.types.identity import CountedFrom, Parent, RunInfo
 
 
 def python_of_samplers(compute: ComputeConfig) -> str | None:
@@ -75,7 +75,7 @@ def write_identity(
     train_file, eval_file = keep_problems(store, train, held_out)
     steps = num_train_steps(len(train), config.training)
     if prepared is not None:
-        steps = num_steps(prepared.num_rows, config.training)
+        steps = num_steps(prepared.num_rows, config.training, prepared.counted_from)
     teacher = config.algorithm.teacher_model
     info = RunInfo(
         run_id=str(config.run_id),
@@ -92,6 +92,7 @@ def write_identity(
         eval_problems=eval_file,
         prepared_rows=prepared.keep(store) if prepared is not None else None,
         num_prepared=prepared.num_rows if prepared is not None else None,
+        counted_from=prepared.counted_from if prepared is not None else CountedFrom(),
         created_at=time.time(),
         model_files=describe_model(config.model),
         teacher_files=describe_model(teacher) if teacher else {},

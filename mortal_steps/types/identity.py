@@ -37,6 +37,17 @@ class Parent:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CountedFrom:
+    """Where a run that learns from rows begins to count its epochs."""
+
+    step: int = 0
+    """A step that begins an epoch. It is not 0 in a fork with other rows than its parent's, or
+    with steps of another size."""
+    epoch: int = 0
+    """The number of this epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunInfo:
     """What never changes about a run. Paths of other files are made from names with a pattern."""
 
@@ -62,6 +73,8 @@ class RunInfo:
     """Folder of the rows as TRL prepared them, where the run learns from rows."""
     num_prepared: int | None = None
     """How many of these are trained on."""
+    counted_from: CountedFrom = field(default_factory=CountedFrom)
+    """Where it begins to count epochs of prepared rows."""
     created_at: float
     """Seconds since the epoch."""
     model_files: Mapping[str, ModelFile] = field(default_factory=dict)

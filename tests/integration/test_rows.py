@@ -3,6 +3,7 @@
 import json
 import random
 
+import pyarrow
 import pytest
 
 from mortal_steps.plan.run_config import RunConfig
@@ -84,6 +85,14 @@ def test_each_epoch_has_each_row_once_in_an_order_of_its_own(runs):
     assert all(sorted(order) == list(range(NUM_ROWS - HELD_OUT)) for order in orders)
     assert len(set(map(tuple, orders))) == EPOCHS
     assert len(rows["train"]) == NUM_ROWS - HELD_OUT and len(rows["eval"]) == HELD_OUT
+
+
+def test_a_million_prepared_rows_are_a_thousand_pieces(runs):
+    """Whoever opens the file makes an object of each piece."""
+    whole, _ = runs
+    for name in ("train", "eval"):
+        with pyarrow.memory_map(str(whole.store.path(f"data/prepared/{name}.arrow"))) as file:
+            assert pyarrow.ipc.open_stream(file).read_all().column(0).num_chunks == 1
 
 
 def test_a_step_is_some_hundred_bytes_and_the_last_of_an_epoch_has_the_rest(runs):

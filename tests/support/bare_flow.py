@@ -85,14 +85,19 @@ def project_config(folder, **training):
 def unchecked(config, known=None, say=None, **others):
     """In place of `preflight.check`: the problems alone, and the rows of a run that learns from
     them; no process looks at the rest."""
-    if known:
+    if known and (known.prepared or not config.algorithm.judges_by_loss):
         return known
-    train, held_out = load_problems(config.data, config.seed, num_made=config.num_made_rows)
+    train, held_out = (known or load(config))[:2]
     if not config.algorithm.judges_by_loss:
         return preflight.Problems(train, held_out)
     scratch = Scratch()
     came = config.algorithm.prepare(Plan(config).trainer, train, held_out, folder=scratch.path)
-    return preflight.Problems(train, held_out, Prepared(scratch=scratch, num_rows=came.num_rows))
+    rows = Prepared(folder=scratch.path, num_rows=came.num_rows, scratch=scratch)
+    return preflight.Problems(train, held_out, rows)
+
+
+def load(config):
+    return load_problems(config.data, config.seed, num_made=config.num_made_rows)
 
 
 def go_on(config, *, killed_after=None, recorder=Recorder):

@@ -24,7 +24,9 @@ class RowsOfTheDataset(BatchSource):
         assert info.prepared_rows is not None and info.num_prepared is not None
         self._dataset: FileRef = info.prepared_rows
         self._num_rows: int = info.num_prepared
-        self._epochs: Epochs = epochs_of(self._num_rows, session.run.config.training)
+        self._epochs: Epochs = epochs_of(
+            self._num_rows, session.run.config.training, info.counted_from
+        )
         self._order: tuple[int, FileRef, EpochOrder] | None = None
         """The order of the epoch under way: its number, its record, and the order itself."""
 
@@ -50,7 +52,7 @@ class RowsOfTheDataset(BatchSource):
     async def _order_of(self, step: int) -> tuple[FileRef, EpochOrder]:
         epoch = self._epochs.epoch(step)
         if self._order is None or self._order[0] != epoch:
-            first = epoch * self._epochs.steps_per_epoch
+            first = self._epochs.first_step(epoch)
             file = await self._session.draw_order(epoch, first)
             order = self._session.store.read_record(file, EpochOrder)
             self._order = epoch, file, order

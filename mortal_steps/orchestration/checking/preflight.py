@@ -109,7 +109,8 @@ def check(
 ) -> Problems:
     """Check a resolved configuration, and return the problems of the run.
 
-    The problems are read from their source unless they are given. `say` is called with a line on
+    The problems are read from their source unless they are given, and rows prepared unless those
+    are given, too. `say` is called with a line on
     every check that may take a while, `tell` with one on what became of the rows (without it, the
     line is logged), and `show` with the lines of a dry run: on data and rewards, and the forecast.
     What TRL warns of is logged, and added to `warned`, as are the warnings of a forecast that is
@@ -179,7 +180,10 @@ def check(
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
         say(f"beginning episodes of {len(tried)} rows")
         tools = check_resets(plan.environment, tried)
-    if config.algorithm.judges_by_loss:
+    known = problems.prepared if problems else None
+    if known is not None:
+        say("checking the training options with TRL")
+    elif config.algorithm.judges_by_loss:
         say("checking the training options and preparing the rows with TRL")
     else:
         say("measuring the prompts, and checking the training options with TRL")
@@ -187,7 +191,9 @@ def check(
     lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
     if config.algorithm.judges_by_loss:
         runs_dir, training = Path(config.runs_dir), config.training
-        rows = prepare(workers["actor"], train, held_out, runs_dir, training, tell, show)
+        rows = known
+        if rows is None:
+            rows = prepare(workers["actor"], train, held_out, runs_dir, training, say, tell, show)
         steps = num_steps_of_rows(rows.num_rows, training)
         warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, steps)
         return Problems(train, held_out, rows)
@@ -299,7 +305,8 @@ def check_training(
     leave room for `sampled` tokens. Its warnings are added to `warned`."""
     plan: ActorPlan = worker.kwargs["plan"]
     count = len(train) + len(held_out)
-    if count >= WORTH_A_WORD:
+    measures = not plan.trainer.algorithm.judges_by_loss  # TRL makes tokens of rows, later
+    if measures and count >= WORTH_A_WORD:
         logger.warning("counting the tokens of %s prompts", f"{count:,}")
     without_effect, by_trl, lengths = call_once(
         worker,

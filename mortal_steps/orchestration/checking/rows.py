@@ -1,10 +1,14 @@
 """What is checked of a run that learns from rows: that TRL can prepare them."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
-from mortal_steps.compute.local import call_once
+from mortal_steps.compute.local import REHEARSAL, call_several
 from mortal_steps.config import (
     ComputeConfig,
     DataConfig,
@@ -19,8 +23,12 @@ from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
+MODAL = "modal"
 PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""
+TOLD_EVERY_S = 10.0
+PROGRESS = re.compile(rb"([^\r\n:]+):\s+(\d+)%\|")
+"""A progress bar of TRL's, such as `Tokenizing train dataset:  41%|####`."""
 
 
 def check_source(
@@ -30,8 +38,7 @@ def check_source(
     algorithm: str,
 ) -> None:
     """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for what TRL does
-    otherwise with rows, and for workers on other machines, which do not see the
-    prepared rows."""
+    otherwise with rows, and for workers on a cluster or in one container."""
     if not data.source:
         raise ConfigError(
             f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
@@ -57,10 +64,15 @@ def check_source(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
         )
-    if not compute.place.here:
+    if not compute.place.here and compute.backend != MODAL:
         raise ConfigError(
             f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} trains on this "
-            "machine alone; leave compute.backend out"
+            "machine or on Modal; leave compute.backend out"
+        )
+    if compute.mode == "single_node":
+        raise ConfigError(
+            f"compute.mode = 'single_node': with algorithm.type = {algorithm!r}, nothing samples "
+            "in turns with training; leave it out"
         )
 
 
@@ -70,16 +82,17 @@ def prepare(
     held_out: Sequence[Problem],
     runs_dir: Path,
     training: TrainingConfig,
+    say: Callable[[str], None],
     tell: Callable[[str], None],
     show: Callable[[str], None] | None,
 ) -> Prepared:
-    """Have TRL prepare the rows in a process of its own, and tell what came of them; `show` gets
-    the lines of a dry run."""
+    """Have TRL prepare the rows in a process of its own, and tell what came of them; `say` gets how
+    far it is, and `show` the lines of a dry run."""
     scratch = Scratch(runs_dir.absolute(), PREPARING)
+    given = {"train": train, "held_out": held_out, "folder": str(scratch.path)}
     try:
-        came: Preparation = call_once(
-            actor, "prepare_rows", train=train, held_out=held_out, folder=str(scratch.path)
-        )
+        with tempfile.TemporaryDirectory() as name, _saying_how_far(Path(name), say):
+            came: Preparation = call_several(actor, "prepare_rows", [given], Path(name))[0]
     except BaseException:
         scratch.remove()
         raise
@@ -94,4 +107,27 @@ def prepare(
         show(f"{'':<11}the first as the model reads it; the longest: {came.longest:,} tokens")
         for part, text in came.first.items():
             show(f"{'':<13}{part:<9} {shortened(text)!r}")
-    return Prepared(scratch=scratch, num_rows=count)
+    return Prepared(folder=scratch.path, num_rows=count, scratch=scratch)
+
+
+@contextlib.contextmanager
+def _saying_how_far(log_dir: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Say every few seconds what the worker's newest progress bar shows, while the block runs."""
+    log, done = log_dir / f"{REHEARSAL}.log", threading.Event()
+
+    def follow() -> None:
+        while not done.wait(TOLD_EVERY_S):
+            bars = PROGRESS.findall(log.read_bytes()) if log.exists() else []
+            if bars:
+                what, percent = bars[-1]
+                say(
+                    f"preparing the rows: {what.decode(errors='replace').lower()}, {int(percent)} %"
+                )
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

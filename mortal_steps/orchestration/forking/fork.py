@@ -4,6 +4,7 @@ The parent is only read, and may be training meanwhile. fork_files.py lists what
 The run directory appears by one rename, so there is either a whole fork or none.
 """
 
+import logging
 import shutil
 import tempfile
 import uuid
@@ -26,10 +27,12 @@ from mortal_steps.orchestration.checking.resolve_defaults import (
     find_teacher_commit,
 )
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
+from mortal_steps.orchestration.forking.fork_rows import count_on, order_under_way, rows_of_parent
 from mortal_steps.orchestration.open_run import changes_between
 from mortal_steps.plan.loader import override_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.logs import SELECTIONS
@@ -40,6 +43,8 @@ from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
 from mortal_steps.store.identity import IDENTITY_FILE, check_config
 from mortal_steps.types import Checkpoint, Problem
+
+logger = logging.getLogger(__name__)
 
 DECIDING_HISTORY = ("rewards", "environment", "selection.column", "data.on_long")
 """Keys without which what a selection knows of the problems means something else."""
@@ -79,6 +84,7 @@ def fork_run(
             f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
+    _check_kind(parent, config)
     changes = changes_between(parent.config.identity(), config.identity())
     _check_shape(parent, config.model, config.training, changes)
     saved = _find_checkpoint(parent, at_step)
@@ -95,13 +101,19 @@ def fork_run(
         problems = preflight.check(config, same, say, tell=tell)
         if config.model.warm_start:
             _check_problems(parent, problems[0])
-        _check_steps_ahead(config.training, saved, problems[0])
+        rows, num_steps = problems.prepared, num_train_steps(len(problems.train), config.training)
+        if rows is not None:
+            told = tell or logger.info
+            rows = count_on(parent, rows, config.training, saved.step, changes, told)
+            num_steps = num_steps_of_rows(rows.num_rows, config.training, rows.counted_from)
+        _check_steps_ahead(config.training, saved, num_steps)
         info = write_identity(
             files.store,
             config,
             problems.train,
             problems.held_out,
             parent=files.origin,
+            prepared=rows,
             fingerprint=fingerprint,
             rounding=parent.info.rounding,
         )
@@ -112,6 +124,8 @@ def fork_run(
                 "the selection knows nothing of the problems yet: they, their rewards or its "
                 "column are not those of the fork's parent"
             )
+        if rows is not None:
+            files.take_order(order_under_way(parent, rows, saved.step))
         fork = Run(files.store, config, info)
         judging = ("rewards", "evaluation", "data", "environment", "rollout", "model")
         judged_anew = any(is_below(key, judging) for key in changes)
@@ -125,14 +139,7 @@ def fork_run(
 
 
 def _check_place(parent: Run) -> None:
-    """Raise `ConfigError` for a parent that learns from rows, and `StoreError` if no run can be
-    made beside the parent."""
-    if parent.config.algorithm.judges_by_loss:
-        raise ConfigError(
-            f"run {parent.info.run_id} learns from rows (algorithm.type = "
-            f"{parent.config.algorithm.type!r}), and such a run cannot be forked; train a new run, "
-            f"which may begin with its model (model.name_or_path)"
-        )
+    """Raise `StoreError` if no run can be made beside the parent."""
     folder = parent.store.root.parent
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -142,6 +149,17 @@ def _check_place(parent: Run) -> None:
             f"{folder} is not writable ({error.strerror}), and a fork is made beside its parent; "
             f"make it writable, or fork a copy of {parent.store.root} in another folder"
         ) from error
+
+
+def _check_kind(parent: Run, config: RunConfig) -> None:
+    """Raise `ConfigError` for another algorithm where one of the two learns from rows."""
+    before, after = parent.config.algorithm, config.algorithm
+    if before.type != after.type and (before.judges_by_loss or after.judges_by_loss):
+        raise ConfigError(
+            f"algorithm.type cannot be changed from {before.type!r} to {after.type!r} in a fork: "
+            f"the two learn from other things. Train a new run from the model of "
+            f"{parent.info.run_id}, such as its final/ (model.name_or_path)"
+        )
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
@@ -219,6 +237,7 @@ def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Probl
     return Problems(
         open_problems(store, info.train_problems),
         open_problems(store, info.eval_problems),
+        rows_of_parent(parent, changes) if info.prepared_rows is not None else None,
     )
 
 
@@ -231,10 +250,7 @@ def _check_problems(parent: Run, train: Sequence[Problem]) -> None:
         )
 
 
-def _check_steps_ahead(
-    training: TrainingConfig, saved: Checkpoint, train: Sequence[Problem]
-) -> None:
-    num_steps = num_train_steps(len(train), training)
+def _check_steps_ahead(training: TrainingConfig, saved: Checkpoint, num_steps: int) -> None:
     if num_steps <= saved.step:
         raise ConfigError(
             f"training.max_steps = {training.max_steps}: the run is {num_steps} steps long "

@@ -3,6 +3,7 @@
     checkpoints/step-12   with a state.json of its own where the configuration is another
     weights/v11, v12      those that sample the first steps
     base_model.json, data/train.arrow
+    orders/000002.json, data/prepared          of a run that learns from rows
 
 and as copies the logs up to the checkpoint. Completions and scores are made again.
 """
@@ -78,6 +79,11 @@ class ForkFiles:
             evaluation=last_evaluation(self.store, self._step, num_eval_problems),
         )
         self.store.write_record(MANIFEST_FILE, manifest, RunManifest)
+
+    def take_order(self, order: str | None) -> None:
+        """Take over the order of the rows of the epoch under way."""
+        if order is not None:
+            self._link(order)
 
     def checkpoint(self) -> Checkpoint:
         return dataclasses.replace(

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from mortal_steps.compute.base import Role
+from mortal_steps.data.prepared import PREPARED
 from mortal_steps.errors import CorruptFileError, LeaseLostError, MortalError
 from mortal_steps.places.modal.release import Release
 from mortal_steps.plan.run_config import RunConfig
@@ -104,8 +105,11 @@ class CallResult:
 
 
 def file_refs(value: Any) -> Iterator[FileRef]:
+    """Yield the records that a value refers to. Prepared rows are none: their folder is on the
+    Volume since the run began there."""
     if isinstance(value, FileRef):
-        yield value
+        if value.path != PREPARED:
+            yield value
     elif is_dataclass(value):
         yield from file_refs([getattr(value, field.name) for field in fields(value)])
     elif isinstance(value, Mapping):

@@ -9,7 +9,7 @@ BOUNDARY_S = 0.02
 """A kill so soon after the end of a stage is one at its end, whatever else has begun."""
 
 ROLE_STAGES = {
-    "actor-0": ("start_workers", "train_step", "checkpoint", "save_final"),
+    "actor-0": ("start_workers", "draw_order", "train_step", "checkpoint", "save_final"),
     "rank-1": ("start_workers", "train_step", "checkpoint", "save_final"),
     "rollout-0": ("generate", "evaluate"),
     "rollout-1": ("generate", "evaluate"),

@@ -32,11 +32,19 @@ def digests(run_dir: Path, num_steps: int) -> Digests:
         "optimizer and scheduler": _of(_files(state)),
         "random streams": _of([result["random_sha256"] for result in results]),
         "states": _of([[result["step"], result["state_id"]] for result in results]),
-        "generations": _of(_ledger(run_dir, "generations")),
-        "rewards": _of(_ledger(run_dir, "rewards")),
+        **{name: _of(content) for name, content in _learned_from(run_dir)},
         "metrics": _of(_rows(run_dir / "metrics.jsonl")),
         "evaluations": _of(_rows(run_dir / "evaluations.jsonl")),
     }
+
+
+def _learned_from(run_dir: Path) -> Iterator[tuple[str, Any]]:
+    """What the model learned from: the order of rows, or completions and their rewards."""
+    if (run_dir / "orders").exists():
+        yield "orders", [(path.name, _record(path)) for path in sorted(run_dir.glob("orders/*"))]
+        return
+    yield "generations", _ledger(run_dir, "generations")
+    yield "rewards", _ledger(run_dir, "rewards")
 
 
 def _of(content: Any) -> str:

@@ -32,6 +32,9 @@ AGENTS: Mapping[str, tuple[str, ...]] = {
 alone, in an agent that asks the model itself, in one whose game is at a server, at a server of
 OpenEnv's."""
 
+ROWS: Mapping[str, tuple[str, ...]] = {"sft": (), "dpo": ()}
+"""The same of runs that learn from rows (rows.py)."""
+
 SERVED = ("asking-served", "served")
 """Those of them with a server that can be killed."""
 

@@ -72,6 +72,8 @@ class RunOutcome:
 
     run_id: str
     kills: list[Kill] = field(default_factory=list)
+    begun: int = 0
+    """Times that `mortal train` was called, for as long as there was no run."""
     resumed: int = 0
     """Times that `mortal resume` went on with it."""
     gave_up: list[str] = field(default_factory=list)
@@ -140,6 +142,7 @@ class ChaosRun:
         if not (self._run_dir / "run.json").exists():
             settings = [part for setting in self._settings for part in ("--set", setting)]
             arguments = ["train", "chaos.toml", "--run-id", run_id, *settings]
+            self._outcome.begun += 1
         output = self._folder / f"{run_id}.out"
         return FlowProcess(self._folder, output, self._server.api_url, *arguments)
 

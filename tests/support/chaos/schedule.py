@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -62,12 +62,18 @@ class Shot:
 Volley = tuple[Shot, ...]
 
 
-def volleys(seed: int, num_kills: int) -> list[Volley]:
+def volleys(
+    seed: int,
+    num_kills: int,
+    *,
+    victims: Sequence[str] = VICTIMS,
+    stages: Sequence[str] = STAGES,
+) -> list[Volley]:
     """At least `num_kills` kills in the order of a shuffled deck; decks follow each other."""
     rng = random.Random(seed)
     chosen: list[Volley] = []
     while kills_of(chosen) < num_kills:
-        deck = list(_deck(rng))
+        deck = list(_deck(rng, victims, stages))
         rng.shuffle(deck)
         for volley in deck:
             if kills_of(chosen) >= num_kills:
@@ -98,7 +104,7 @@ def is_last(volley: Volley) -> bool:
     return volley[0].stage == LAST
 
 
-def _deck(rng: random.Random) -> Iterator[Volley]:
+def _deck(rng: random.Random, among: Collection[str], recurring: Sequence[str]) -> Iterator[Volley]:
     """Each victim in each stage; double failures."""
 
     def shot(stage: str, moment: Moment, *victims: str) -> Shot:
@@ -113,15 +119,16 @@ def _deck(rng: random.Random) -> Iterator[Volley]:
 
     moments: tuple[Moment, ...] = ("inside", "after")
     for moment in moments:
-        for victim in VICTIMS:
-            for stage in (*STAGES, LAST):
+        for victim in (each for each in VICTIMS if each in among):
+            for stage in (*recurring, LAST):
                 yield (shot(stage, moment, victim),)
-        for victim in ("actor-0", *ROLLOUT_WORKERS, "flow", "server"):
-            flow = shot(rng.choice(STAGES), "inside", "flow")
+        starting = ("actor-0", *ROLLOUT_WORKERS, "flow", "server")
+        for victim in (each for each in starting if each in among):
+            flow = shot(rng.choice(recurring), "inside", "flow")
             yield flow, shot("start_workers", moment, victim)
-    for gone, victim in IN_A_ROW:
-        yield shot(rng.choice(STAGES), "inside", gone), start(gone, victim)
+    for gone, victim in (both for both in IN_A_ROW if set(both) <= set(among)):
+        yield shot(rng.choice(recurring), "inside", gone), start(gone, victim)
     actor = shot("train_step", "inside", "actor-0")
     yield actor, *(start("actor-0", "actor-0") for _ in range(TRIES - 1))
-    for victims in TOGETHER:
-        yield (shot(rng.choice(STAGES), "inside", *victims),)
+    for victims in (each for each in TOGETHER if set(each) <= set(among)):
+        yield (shot(rng.choice(recurring), "inside", *victims),)

@@ -14,7 +14,8 @@ from mortal_steps.runs.verify import check_run
 from tests.support.chaos.agents import write_agents
 from tests.support.chaos.comparison import Digests, Work, digests, work_of
 from tests.support.chaos.game_server import GameServer
-from tests.support.chaos.project import AGENTS, SERVED, VARIANTS, write_project
+from tests.support.chaos.project import AGENTS, ROWS, SERVED, VARIANTS, write_project
+from tests.support.chaos.rows import faults_of_rows, write_rows
 from tests.support.chaos.run import ChaosError, ChaosRun, Killable, RunOutcome
 from tests.support.chaos.schedule import Volley
 from tests.support.chaos.server import KillableServer
@@ -51,7 +52,7 @@ class Variant:
         """`settings` are those of the runs under fire alone, `others` what else can be killed."""
         self.name = name
         self.folder = folder / name
-        self.settings = (*{**VARIANTS, **AGENTS}[name], f"training.max_steps={steps}")
+        self.settings = (*{**VARIANTS, **AGENTS, **ROWS}[name], f"training.max_steps={steps}")
         self._server = server
         self._steps = steps
         self._say = say
@@ -61,6 +62,8 @@ class Variant:
         self._game = GameServer(self.folder)
         if name in AGENTS:
             write_agents(self.folder, name, self._game.address)
+        elif name in ROWS:
+            write_rows(self.folder, name)
         else:
             write_project(self.folder)
 
@@ -121,6 +124,9 @@ class Variant:
         work = work_of(run_dir, events, self._steps, training.optimizer_steps_per_batch)
         found = digests(run_dir, self._steps)
         faults = (*_differences(self._expected, found), *_losses(work), *_damage(run_dir))
+        if self.name in ROWS:
+            output = self.folder / f"{outcome.run_id}.out"
+            faults = (*faults, *faults_of_rows(run_dir, output, outcome.begun))
         return Judged(outcome=outcome, work=work, faults=faults)
 
     def _run_dir(self, run_id: str) -> Path:

@@ -173,18 +173,24 @@ class Stepping:
             folder=self.folder / "prepared",
         )
 
-    def train(self, first=0, *, resume_from=None, save_at=None, orders=None):
-        """Return the stepper after its last step, with what each step logged and evaluated."""
+    def begun(self, resume_from=None):
+        """Return a stepper that begins with the model, or from a saved state."""
         algorithm, plan = algorithm_of(self.config.algorithm), Plan(self.config).trainer
-        steps = algorithm.num_steps(self.folder / "prepared", plan.training)
         stepper = algorithm.stepper(
             plan,
             model_path=str(self.model_path),
-            num_steps=steps,
+            num_steps=algorithm.num_steps(self.folder / "prepared", plan.training),
             output_dir=self.folder / "output",
             prepared=self.folder / "prepared",
         )
         stepper.begin(resume_from)
+        return stepper
+
+    def train(self, first=0, *, resume_from=None, save_at=None, orders=None):
+        """Return the stepper after its last step, with what each step logged and evaluated."""
+        algorithm = algorithm_of(self.config.algorithm)
+        steps = algorithm.num_steps(self.folder / "prepared", self.config.training)
+        stepper = self.begun(resume_from)
         orders = {} if orders is None else orders
         logged, evaluations = {}, []
         if first == 0 and self.config.evaluation.on_start:

@@ -33,7 +33,11 @@ def test_the_source_is_the_algorithms():
         ({"data": {"source": "x.jsonl", "shuffle": False}}, ["data.shuffle", "'sequential'"]),
         ({"data": {"source": "x.jsonl", "on_long": "drop"}}, ["data.on_long", "max_length"]),
         ({"data": {"source": "x.jsonl", "eval_sets": {"train": "y"}}}, ["data.eval_sets.train"]),
-        ({"compute": {"backend": "modal"}}, ["compute.backend = 'modal'", "this machine"]),
+        ({"compute": {"backend": "ray"}}, ["compute.backend = 'ray'", "this machine or on Modal"]),
+        (
+            {"compute": {"backend": "modal", "mode": "single_node"}},
+            ["compute.mode = 'single_node'"],
+        ),
     ],
 )
 def test_what_has_no_meaning_for_rows_is_refused(changed, named):

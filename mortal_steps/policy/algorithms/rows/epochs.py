@@ -1,9 +1,10 @@
 """Epochs of prepared rows: how many steps they take. Imports no torch."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mortal_steps.config import TrainingConfig
+from mortal_steps.types.identity import CountedFrom
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,20 +15,30 @@ class Epochs:
     steps_per_epoch: int
     accumulation: int
     """Micro-batches of a step."""
+    counted_from: CountedFrom = field(default_factory=CountedFrom)
 
     def epoch(self, step: int) -> int:
-        return step // self.steps_per_epoch
+        return self.counted_from.epoch + self._ahead(step) // self.steps_per_epoch
+
+    def first_step(self, epoch: int) -> int:
+        ahead = epoch - self.counted_from.epoch
+        return self.counted_from.step + ahead * self.steps_per_epoch
 
     def begins(self, step: int) -> bool:
         """Whether `step` is the first of its epoch."""
-        return step % self.steps_per_epoch == 0
+        return self._ahead(step) % self.steps_per_epoch == 0
 
     def first_micro_batch(self, step: int) -> int:
         """Return where the step begins in the order of its epoch."""
-        return step % self.steps_per_epoch * self.accumulation
+        return self._ahead(step) % self.steps_per_epoch * self.accumulation
+
+    def _ahead(self, step: int) -> int:
+        return step - self.counted_from.step
 
 
-def epochs_of(num_rows: int, training: TrainingConfig) -> Epochs:
+def epochs_of(
+    num_rows: int, training: TrainingConfig, counted_from: CountedFrom | None = None
+) -> Epochs:
     """Return the epochs of so many prepared rows, as transformers' Trainer counts them."""
     size, accumulation = micro_batch_size(training), training.accumulation_steps
     balanced = training.trl.get("train_sampling_strategy") == "batch_rebalance"
@@ -38,15 +49,21 @@ def epochs_of(num_rows: int, training: TrainingConfig) -> Epochs:
     if rest and not training.trl.get("dataloader_drop_last"):
         micro_batches += pieces
     return Epochs(
-        steps_per_epoch=max(1, math.ceil(micro_batches / accumulation)), accumulation=accumulation
+        steps_per_epoch=max(1, math.ceil(micro_batches / accumulation)),
+        accumulation=accumulation,
+        counted_from=counted_from or CountedFrom(),
     )
 
 
-def num_steps(num_rows: int, training: TrainingConfig) -> int:
+def num_steps(
+    num_rows: int, training: TrainingConfig, counted_from: CountedFrom | None = None
+) -> int:
     """Return the train steps of a run: `max_steps`, or as many as `num_epochs` takes."""
     if training.max_steps > 0:
         return training.max_steps
-    return math.ceil(training.num_epochs * epochs_of(num_rows, training).steps_per_epoch)
+    begun = counted_from or CountedFrom()
+    steps_per_epoch = epochs_of(num_rows, training).steps_per_epoch
+    return begun.step + math.ceil((training.num_epochs - begun.epoch) * steps_per_epoch)
 
 
 def micro_batch_size(training: TrainingConfig) -> int:

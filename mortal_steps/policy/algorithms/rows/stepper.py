@@ -103,8 +103,8 @@ class RowsStepper(TrlStepper):
         self._sums.forget()
         trainer, chosen = self._trainer, batch.order.micro_batches[batch.first : batch.stop]
         with trainer.streams.drawn_from():
-            if self.epochs.begins(batch.step):
-                drawn = self._draw_order(self.epochs.epoch(batch.step))
+            if batch.first == 0:  # the step begins an epoch
+                drawn = self._draw_order(batch.order.epoch)
                 if drawn.micro_batches != [list(each) for each in batch.order.micro_batches]:
                     raise ActorStateError(
                         f"step {batch.step}: TRL's sampler draws another order of epoch "
