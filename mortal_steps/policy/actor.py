@@ -101,10 +101,10 @@ class Actor:
             "autocast": autocast,
             "base": base_of(self._store, model, self._model_path),
         }
+        algorithm = algorithm_of(trainer.algorithm)
+        if algorithm.trains_on is PreparedRows:
+            options["prepared"] = epochs.prepared_folder(self._store)
         if training.ranks == 1:
-            algorithm = algorithm_of(trainer.algorithm)
-            if algorithm.trains_on is PreparedRows:
-                options["prepared"] = epochs.prepared_folder(self._store)
             return algorithm.stepper(trainer, **options)
         if self._crew is None:
             self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
