@@ -9,6 +9,8 @@ from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import FileRef
 
 PREPARED = "data/prepared"
+REFERENCE = "data/reference"
+"""What a reference model says of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

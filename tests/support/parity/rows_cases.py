@@ -156,6 +156,9 @@ def _of_kto(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -
 def _of_a_reference(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -> None:
     if "use_lora" not in settings and rng.random() < 0.4:
         trl |= {"sync_ref_model": True, "ref_model_sync_steps": 2}
+    elif rng.random() < 0.4:
+        trl["precompute_ref_log_probs"] = True
+        trl |= {"precompute_ref_batch_size": rng.randint(1, 5)} if rng.random() < 0.5 else {}
 
 
 def _of_reward(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -> None:

@@ -133,11 +133,12 @@ def stock(config, model_path, folder, rows, held_out=None):
         }
     )
     heard = Heard()
-    given = {"eval_dataset": Dataset.from_list(held_out)} if held_out else {}
+    cache = folder.parent / "cache" if training.ranks > 1 else None
+    given = {"eval_dataset": dataset_of(held_out, cache)} if held_out else {}
     trainer = trainer_class(
         model=str(model_path),
         args=arguments,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=dataset_of(rows, cache),
         peft_config=lora_config(training, algorithm_of(config.algorithm).task),
         callbacks=[heard],
         **given,
@@ -145,6 +146,18 @@ def stock(config, model_path, folder, rows, held_out=None):
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return outcome(trainer), heard
+
+
+def dataset_of(rows, cache=None):
+    """Return the rows as a dataset, which ranks share as a file of the cache: TRL has them read
+    what the first one writes beside it."""
+    if cache is None:
+        return Dataset.from_list(rows)
+    return Dataset.from_generator(_each, gen_kwargs={"rows": rows}, cache_dir=str(cache))
+
+
+def _each(rows):
+    yield from rows
 
 
 def outcome(trainer):
@@ -210,11 +223,17 @@ class Stepping:
             "output_dir": self.folder / "output",
             "prepared": self.folder / "prepared",
         }
+        reference = self.folder / "reference"
+        if reference.exists():
+            options["reference"] = reference
         if training.ranks == 1:
             stepper = algorithm.stepper(plan, **options)
         else:
             crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
             stepper = crew.stepper(plan, **options)
+        if stepper.has_computed_reference:
+            reference.mkdir()
+            stepper.save_reference(reference)
         if callback is not None:
             stepper.trainer.add_callback(callback)
         stepper.begin(resume_from)

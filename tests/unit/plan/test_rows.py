@@ -68,7 +68,10 @@ def test_options_that_do_not_fit_are_refused(training, named):
     [
         ({"batch_size": 3, "gradient_accumulation_steps": 3}, ["micro-batches of one row"]),
         ({"trl": {"train_sampling_strategy": "random"}}, ["'random'", "in the order"]),
-        ({"trl": {"precompute_ref_log_probs": True}}, ["precompute_ref_log_probs"]),
+        (
+            {"trl": {"precompute_ref_log_probs": True, "sync_ref_model": True}},
+            ["precompute_ref_log_probs", "sync_ref_model", "leave one"],
+        ),
     ],
 )
 def test_kto_compares_rows_of_a_micro_batch(training, named):

@@ -101,6 +101,12 @@ class RowsAlgorithm(TrlHooks):
                     f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
                     "of the dataset, and nothing is sampled or rewarded; leave it out"
                 )
+        if getattr(built, "precompute_ref_log_probs", False) and built.sync_ref_model:
+            raise ConfigError(
+                "training.trl.precompute_ref_log_probs = true asks the reference model before "
+                "training, and training.trl.sync_ref_model = true moves it during training; leave "
+                "one of the two out"
+            )
         if (getattr(built, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"):
             raise ConfigError(
                 "training.trl.dataset_kwargs.skip_prepare_dataset: TRL prepares the rows before "
@@ -157,13 +163,3 @@ def _orders_of_ranks(training: TrainingConfig) -> tuple[str, ...]:
         "stream. Once these differ, as they do with dropout, an epoch has some rows twice and "
         "others not at all",
     )
-
-
-def refuse_precomputing(built: Any) -> None:
-    """Raise `ConfigError` if TRL is to compute the reference model's log-probabilities of all rows
-    before training."""
-    if built.precompute_ref_log_probs:
-        raise ConfigError(
-            "training.trl.precompute_ref_log_probs = true: a resumed run would compute them "
-            "again; leave it out, and each step computes those of its rows"
-        )

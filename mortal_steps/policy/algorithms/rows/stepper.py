@@ -14,7 +14,12 @@ from datasets import Dataset
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.epochs import Epochs, epochs_of
-from mortal_steps.policy.algorithms.rows.preparing import first_row, open_prepared
+from mortal_steps.policy.algorithms.rows.preparing import (
+    SUFFIX,
+    first_row,
+    open_prepared,
+    write_rows,
+)
 from mortal_steps.policy.algorithms.rows.streams import Streams, draw_loader_seed
 from mortal_steps.policy.algorithms.rows.trainer import ObserverOfRows, SteppedOnRows
 from mortal_steps.policy.algorithms.stepping.loop import Observer
@@ -30,9 +35,13 @@ class RowsStepper(TrlStepper):
 
     _trainer: SteppedOnRows
 
-    def __init__(self, *args: Any, prepared: Path, **options: Any) -> None:
-        """`prepared`: the folder in which the rows lie, as `preparing` writes it."""
-        self._prepared = prepared
+    def __init__(
+        self, *args: Any, prepared: Path, reference: Path | None = None, **options: Any
+    ) -> None:
+        """`prepared`: the folder in which the rows lie, as `preparing` writes it; `reference`: that
+        of `save_reference`. Without it, what the reference model says is computed, if it is to
+        be."""
+        self._prepared, self._reference = prepared, reference
         super().__init__(*args, **options)
         self._evaluation = self._plan.evaluation
 
@@ -50,7 +59,18 @@ class RowsStepper(TrlStepper):
         return given
 
     def _class_attributes(self) -> Mapping[str, Any]:
-        return {"prepared": open_prepared(self._prepared)}
+        given = open_prepared(self._reference) if self._reference else {}
+        return {"prepared": open_prepared(self._prepared), "reference": given}
+
+    @property
+    def has_computed_reference(self) -> bool:
+        """Whether the reference model was asked about the rows."""
+        return self._reference is None and bool(self._trainer.reference)
+
+    def save_reference(self, folder: Path) -> None:
+        """Write what it said, a file for each set of rows."""
+        for name, columns in self._trainer.reference.items():
+            write_rows(columns, folder / f"{name}{SUFFIX}")
 
     def begin(self, resume_from: Path | None = None, *, renewed_at: int | None = None) -> None:
         trainer = self._trainer

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset, concatenate_datasets
+
 from mortal_steps.policy import private
-from mortal_steps.policy.algorithms.rows.streams import Streams
+from mortal_steps.policy.algorithms.rows.streams import Streams, draw_loader_seed
 from mortal_steps.policy.algorithms.stepping.loop import Observer, SetUpDone, Stepped
 from mortal_steps.policy.ranks.world import from_all, rank
 
@@ -22,6 +25,9 @@ class SteppedOnRows(Stepped):
 
     prepared: Any = None
     """The prepared rows by the names that TRL gives their sets, such as `train`."""
+    reference: dict[str, Any]
+    """What the reference model says of the rows, in columns, by the same names; empty before it is
+    computed."""
     streams: Streams
     """The random streams that this rank draws from."""
     streams_of_all: Sequence[Streams]
@@ -29,6 +35,34 @@ class SteppedOnRows(Stepped):
 
     def _prepare_dataset(self, dataset: Any, *given: Any) -> Any:
         return self.prepared[given[-1]]
+
+    def _precompute_ref_logps(self, dataset: Any, name: str, batch_size: int) -> Any:
+        """Add what the reference model says of the rows. TRL's constructor asks for it; it is
+        computed in the first of them, and given back in all others, which draw as the loader of
+        the first did."""
+        if name in self.reference:
+            draw_loader_seed()
+        else:
+            self.reference[name] = self._compute_reference(dataset, name, batch_size)
+        return concatenate_datasets([dataset, self.reference[name]], axis=1)
+
+    def _compute_reference(self, dataset: Any, name: str, batch_size: int) -> Any:
+        """Have TRL compute it. TRL caches it in a file beside the rows, and all ranks read that:
+        here in a folder where nothing else lies."""
+        folder = Path(self.args.output_dir, "reference")
+        beside = folder / "rows.arrow"
+        if rank() == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            beside.symlink_to(Path(dataset.cache_files[0]["filename"]).absolute())
+        from_all(None)  # the others wait for it
+        added: Any = super()
+        whole = added._precompute_ref_logps(Dataset.from_file(str(beside)), name, batch_size)
+        columns = [each for each in whole.column_names if each not in dataset.column_names]
+        from_all(None)  # it is mapped by all
+        if rank() == 0:
+            shutil.rmtree(folder)
+        return whole.select_columns(columns)
 
     def train_on(self, micro_batches: Sequence[Any]) -> None:
         """Make one update, whose loss is a mean over the items of all micro-batches. The last
