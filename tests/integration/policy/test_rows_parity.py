@@ -4,6 +4,8 @@ import pytest
 from torch.nn.modules.module import register_module_forward_hook
 from transformers import PreTrainedModel
 
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy.batches.prepared_rows import EpochOrder
 from tests.support.policy.rows import (
     Stepping,
     judged,
@@ -14,6 +16,7 @@ from tests.support.policy.rows import (
     stock,
     texts,
 )
+from tests.support.refused import refused
 
 CASES = {
     "plain": {},
@@ -91,6 +94,14 @@ def test_preferences(name, model_path, tmp_path):
     config = make_config(model_path, name.partition(",")[0], **options)
     held_out = preferences(4, seed=1) if config.evaluation.eval_steps else None
     check_it_equals_stock(config, model_path, tmp_path, preferences(14), held_out)
+
+
+def test_another_order_than_the_sampler_draws_is_refused(model_path, tmp_path):
+    run = Stepping(make_config(model_path), model_path, tmp_path)
+    run.prepare(texts(9))
+    drawn = [[4, 0, 1, 7], [2, 5, 3, 6], [8]]
+    with refused(ActorStateError, "step 0", "draws another order of epoch 0"):
+        run.train(orders={0: EpochOrder(epoch=0, micro_batches=drawn)})
 
 
 def test_what_the_reference_says_is_computed_once(model_path, tmp_path):
