@@ -1,7 +1,8 @@
 """Draw configurations of TRL's trainers that learn from rows (SFT, DPO, KTO, reward models), and
 train each three times: by stock `.train()`, step by step, and step by step begun again in a new
-process from the state at a drawn step. Compared without tolerance: weights, optimizer, schedule,
-tokens seen, a moving reference model, every metric and evaluation.
+process from the state at a drawn step. With several ranks, the one that is begun again was killed
+before, or another rank of it. Compared without tolerance: weights, optimizer, schedule, tokens
+seen, a moving reference model, every metric and evaluation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.output import console, write_results
-from tests.support.parity.rows_cases import attempt_rows, draw_rows
+from tests.support.parity.rows_cases import attempt_rows, draw_rows, draw_rows_on_ranks
 
 
 def main(args: argparse.Namespace) -> int:
@@ -22,7 +23,9 @@ def main(args: argparse.Namespace) -> int:
     began, trials = time.perf_counter(), []
     with tempfile.TemporaryDirectory(prefix="parity-") as name:
         for number in numbers:
-            case = draw_rows(args.algorithm, args.seed, number)
+            drawn = (args.algorithm, args.seed, number)
+            several = args.ranks > 1
+            case = draw_rows_on_ranks(*drawn, args.ranks) if several else draw_rows(*drawn)
             trials.append(attempt_rows(case, (args.keep or Path(name)) / f"case-{number}"))
             trial = trials[-1]
             console.print(

@@ -11,6 +11,8 @@ from mortal_steps.types import FileRef
 from mortal_steps.types.identity import CountedFrom
 
 PREPARED = "data/prepared"
+REFERENCE = "data/reference"
+"""What a reference model says of them."""
 TRAIN_FILE = "train.arrow"
 
 

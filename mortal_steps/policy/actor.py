@@ -101,14 +101,20 @@ class Actor:
             "autocast": autocast,
             "base": base_of(self._store, model, self._model_path),
         }
+        algorithm = algorithm_of(trainer.algorithm)
+        of_rows = algorithm.trains_on is PreparedRows
+        if of_rows:
+            options["prepared"] = epochs.prepared_folder(self._store)
+            options["reference"] = epochs.reference_folder(self._store)
         if training.ranks == 1:
-            algorithm = algorithm_of(trainer.algorithm)
-            if algorithm.trains_on is PreparedRows:
-                options["prepared"] = epochs.prepared_folder(self._store)
-            return algorithm.stepper(trainer, **options)
-        if self._crew is None:
-            self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
-        return self._crew.stepper(trainer, **options)
+            stepper = algorithm.stepper(trainer, **options)
+        else:
+            if self._crew is None:
+                self._crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
+            stepper = self._crew.stepper(trainer, **options)
+        if of_rows:
+            epochs.keep_reference(self._store, stepper)
+        return stepper
 
     def check(
         self, **asked: Any

@@ -99,7 +99,8 @@ def check_ranks(plan: TrainerPlan, algorithm: Algorithm) -> None:
     training = plan.training
     if training.ranks == 1:
         return
-    if not isinstance(algorithm, TrlHooks) or algorithm.trains_on is not ScoredRollouts:
+    trained = (ScoredRollouts, PreparedRows)
+    if not isinstance(algorithm, TrlHooks) or algorithm.trains_on not in trained:
         raise ConfigError(
             f"training.ranks = {training.ranks}: algorithm.type = {algorithm.type!r} trains in one "
             "process; leave training.ranks out"

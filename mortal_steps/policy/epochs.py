@@ -1,19 +1,25 @@
-"""What an actor that learns from rows commits beside its steps: the order of each epoch, and the
-loss on held-out rows.
+"""What an actor that learns from rows commits beside its steps: the order of each epoch, the loss
+on held-out rows, and what is computed of the rows before training.
 
+    data/reference                    what the reference model says of the prepared rows, if that
+                                      is computed before training
     orders/000002.json                the rows of the third epoch, micro-batch by micro-batch
     evaluations/000012/metrics.json   TRL's metrics of the held-out rows after 12 steps
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.errors import StoreError
+from mortal_steps.data.prepared import REFERENCE
+from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy.batches.prepared_rows import EpochOrder
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import read_identity
 from mortal_steps.types import FileRef
+
+logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
 
@@ -28,6 +34,24 @@ def prepared_folder(store: RunStore) -> Path:
     if info is None or info.prepared_rows is None:
         raise StoreError(f"{store.root} has no prepared rows")
     return store.verify_folder(info.prepared_rows.path, info.prepared_rows.sha256)
+
+
+def reference_folder(store: RunStore) -> Path | None:
+    """Return the folder with what the reference model says of the rows, if it is there whole."""
+    if not store.path(REFERENCE).exists():
+        return None
+    try:
+        return store.verify_folder(REFERENCE, store.folder_digest(REFERENCE))
+    except CorruptFileError as error:
+        logger.warning("the reference model is asked again: %s", error)
+        return None
+
+
+def keep_reference(store: RunStore, stepper: Any) -> None:
+    """Commit what the stepper's reference model has just said of the rows."""
+    if stepper.has_computed_reference:
+        with store.committing_folder(REFERENCE) as folder:
+            stepper.save_reference(folder)
 
 
 def draw_order(store: RunStore, states: StateManager, *, epoch: int, step: int) -> FileRef:

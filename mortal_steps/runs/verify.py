@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mortal_steps.data.prepared import REFERENCE
 from mortal_steps.data.problem_files import check_problem_file
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.policy import journal
@@ -96,6 +97,8 @@ class _Checking:
                 self._files.reference(problems, LOST, check_problem_file)
             if (prepared := info.prepared_rows) is not None:
                 self._files.folder(prepared.path, prepared.sha256, LOST)
+                if self._store.path(REFERENCE).exists():
+                    self._files.folder(REFERENCE, None, self._again)
         self._files.record(ENDING, Ended, self._again, optional=True)
         self._files.record(SOURCES_FILE, SourceHistory, LOST, optional=True)
         chat = self._files.record(CHAT_FILE, ChatSettings, self._again, optional=True)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.support.parity.cases import draw_on_ranks
+from tests.support.parity.rows_on_ranks import check_ranks_of
 from tests.support.parity.trial import attempt, context
 from tests.support.policy.fixtures import model_path, one_thread  # noqa: F401
 from tests.support.policy.ranks import (
@@ -43,6 +44,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_have_the_bits_of_stock_trl(model_path, tmp_path, case):  # noqa: F811
     check_parity_on_ranks(model_path, tmp_path, **CASES[case])
+
+
+@pytest.mark.parametrize("kind", ["dpo", "kto"])
+def test_so_have_those_that_learn_from_rows(kind, tmp_path):
+    check_ranks_of(kind, tmp_path / "case")
 
 
 STRUCK = {

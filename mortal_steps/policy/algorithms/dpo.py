@@ -6,9 +6,8 @@ bit for bit, with stock `DPOTrainer.train()`.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
-from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm, refuse_precomputing
+from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 DpoLoss = Literal[
@@ -53,7 +52,3 @@ class DPO(RowsAlgorithm, extra="forbid"):
     def options(self) -> dict[str, Any]:
         losses = [self.loss_type] if isinstance(self.loss_type, str) else list(self.loss_type)
         return {"loss_type": losses, "beta": self.beta}
-
-    def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        super().check_built(training, rollout, built)
-        refuse_precomputing(built)

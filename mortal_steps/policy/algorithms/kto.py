@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
-from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm, refuse_precomputing
+from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 
@@ -42,7 +42,6 @@ class KTO(RowsAlgorithm, extra="forbid"):
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         super().check_built(training, rollout, built)
-        refuse_precomputing(built)
         if built.loss_type != "kto":
             return
         strategy = built.train_sampling_strategy

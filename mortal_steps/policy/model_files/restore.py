@@ -58,7 +58,9 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     saved = load_file(folder / SAFETENSORS_WEIGHTS_NAME)
     own, adapter = model.state_dict(), f".{model.active_adapter}"
     if is_dealt_out(own):
-        names = {name.replace(adapter, "", 1): name for name in own if ".lora_" in name}
+        whole = f".modules_to_save{adapter}"  # of a layer that is trained besides
+        parts = [name for name in own if ".lora_" in name or whole in name]
+        names = {name.replace(whole, "").replace(adapter, "", 1): name for name in parts}
         put({names[name]: tensor for name, tensor in saved.items()}, own)
     else:
         set_peft_model_state_dict(model, saved.copy())

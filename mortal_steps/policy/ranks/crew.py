@@ -30,7 +30,7 @@ from mortal_steps.system.links import accept, listen
 
 logger = logging.getLogger(__name__)
 
-TOGETHER = ("begin", "train_step", *ANSWERED)
+TOGETHER = ("begin", "train_step", "draw_order", "evaluate", *ANSWERED)
 """Methods of a stepper in which all ranks take part."""
 SHARED = (
     "score",

@@ -59,13 +59,14 @@ def loading_once() -> Iterator[None]:
 
 def _loaded(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
     """Load a model, and let the others have it."""
-    places, descriptor = None, None
+    places, descriptor, stream = None, None, torch.get_rng_state()
     try:
         model: PreTrainedModel = load(*args, **options)
         places, descriptor = _share(model)
     finally:  # after an error, they wait no longer
+        drawn = None if torch.get_rng_state().equal(stream) else torch.get_rng_state()
         for connection in neighbours:
-            send_frame(connection, places)
+            send_frame(connection, (places, drawn))
             if descriptor is not None:
                 socket.send_fds(connection, [b"-"], [descriptor])
     os.close(descriptor)
@@ -100,7 +101,9 @@ def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
     try:
         model: PreTrainedModel = load(*args, **options | {"device_map": "meta"})
     finally:  # after an error, too: they have been sent, and orders follow
-        places, memory = _received()
+        places, memory, drawn = _received()
+    if drawn is not None:  # for what the files do not have, as the head of a reward model
+        torch.set_rng_state(drawn)
     shared: dict[int, nn.Parameter] = {}
     for name, tensor in _tensors_of(model).items():
         path, _, leaf = name.rpartition(".")
@@ -115,15 +118,17 @@ def _mapped(load: Any, *args: Any, **options: Any) -> PreTrainedModel:
     return model
 
 
-def _received() -> tuple[dict[str, Place], mmap.mmap]:
+def _received() -> tuple[dict[str, Place], mmap.mmap, torch.Tensor | None]:
+    """Return where the weights lie, in which memory, and torch's random stream if the first rank
+    has drawn from it, which each rank would have done as well."""
     (connection,) = neighbours
-    places = receive_frame(connection)
+    places, drawn = receive_frame(connection)
     if places is None:
         raise ModelError("the first rank of this machine has not loaded the model")
     _, (descriptor, *_), _, _ = socket.recv_fds(connection, 1, 1)
     memory = mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY)
     os.close(descriptor)
-    return places, memory
+    return places, memory, drawn
 
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -56,6 +56,17 @@ def own_rows(num_rows: int) -> slice:
     return slice(rank() * each, (rank() + 1) * each)
 
 
+def from_all(value: Any) -> list[Any]:
+    """Return what each rank has, in the order of ranks. All of them take part."""
+    if num_ranks() == 1:
+        return [value]
+    import torch  # see `join`
+
+    found: list[Any] = [None] * num_ranks()
+    torch.distributed.all_gather_object(found, value)
+    return found
+
+
 def join(
     number: int, count: int, rendezvous: Path, timeout_s: float, *, shards: bool = False
 ) -> None:

@@ -1,7 +1,11 @@
 """TRL's dataset trainers step by step, undisturbed and begun again, beside stock `.train()`."""
 
 import pytest
+from torch.nn.modules.module import register_module_forward_hook
+from transformers import PreTrainedModel
 
+from mortal_steps.errors import ActorStateError
+from mortal_steps.policy.batches.prepared_rows import EpochOrder
 from tests.support.policy.rows import (
     Stepping,
     judged,
@@ -12,6 +16,7 @@ from tests.support.policy.rows import (
     stock,
     texts,
 )
+from tests.support.refused import refused
 
 CASES = {
     "plain": {},
@@ -70,6 +75,10 @@ OF_PREFERENCES = {
         "use_lora": True,
         "lora": {"r": 4, "dropout": 0.1, "target_modules": "all-linear"},
     },
+    "dpo, the reference beforehand": {
+        "trl": {"precompute_ref_log_probs": True, "precompute_ref_batch_size": 3},
+        "eval_steps": 3,
+    },
     "dpo, a moving reference": {"trl": {"sync_ref_model": True, "ref_model_sync_steps": 2}},
     "reward": {"trl": {"center_rewards_coefficient": 0.01}, "eval_steps": 3},
     "reward, LoRA": {
@@ -87,7 +96,46 @@ def test_preferences(name, model_path, tmp_path):
     check_it_equals_stock(config, model_path, tmp_path, preferences(14), held_out)
 
 
+def test_another_order_than_the_sampler_draws_is_refused(model_path, tmp_path):
+    run = Stepping(make_config(model_path), model_path, tmp_path)
+    run.prepare(texts(9))
+    drawn = [[4, 0, 1, 7], [2, 5, 3, 6], [8]]
+    with refused(ActorStateError, "step 0", "draws another order of epoch 0"):
+        run.train(orders={0: EpochOrder(epoch=0, micro_batches=drawn)})
+
+
+def test_what_the_reference_says_is_computed_once(model_path, tmp_path):
+    """What is given back leaves the random streams as they were, for a run that is begun again
+    before its first checkpoint."""
+    attention = {"attention_dropout": 0.1}
+    options = {"precompute_ref_log_probs": True, "precompute_ref_batch_size": 4}
+    trl = {**options, "model_init_kwargs": attention, "disable_dropout": False}
+    config = make_config(model_path, "dpo", num_epochs=1, trl=trl)
+    run = Stepping(config, model_path, tmp_path)
+    run.prepare(preferences(10))
+    forwards = []
+
+    def count(module, *given):
+        forwards.append(isinstance(module, PreTrainedModel) and hasattr(module, "lm_head"))
+
+    hook = register_module_forward_hook(count)
+    try:
+        first, logged, _ = run.train()
+        counted = forwards.count(True)
+        forwards.clear()
+        again, same, _ = run.train()
+    finally:
+        hook.remove()
+    assert same == logged
+    assert again.digests() == first.digests()
+    assert (counted, forwards.count(True)) == (3 + 3, 3)
+
+
 OF_JUDGED = {
+    "kto, the reference beforehand": {
+        "trl": {"train_sampling_strategy": "sequential", "precompute_ref_log_probs": True},
+        "eval_steps": 3,
+    },
     "kto": {"trl": {"train_sampling_strategy": "sequential"}, "eval_steps": 3},
     "kto, zero": {"algorithm": {"loss_type": "apo_zero_unpaired"}, "batch_size": 6},
 }

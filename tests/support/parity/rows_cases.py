@@ -6,14 +6,24 @@ import dataclasses
 import json
 import os
 import random
+import signal
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.policy.rows import Stepping, judged, make_config, outcome, preferences, stock
+from transformers import TrainerCallback
+
+from mortal_steps.config.sharding import SHARDED_OPTIMIZERS
+from mortal_steps.policy.ranks.world import join
+from tests.support.forked_commands import fork_ranks
+from tests.support.policy.ranks import followers_of
+from tests.support.policy.rows import Stepping, judged, make_config, preferences, reached, stock
 from tests.support.rollout.tiny_model import build_tiny_model
 
+LIMIT_S = 240
+"""Seconds after which a process counts as hung."""
+GONE = "the process is gone"
 KINDS = ("sft", "dpo", "kto", "reward")
 LOSSES_OF_DPO = (
     *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard"),
@@ -33,6 +43,8 @@ class RowsCase:
     settings: dict[str, Any]
     at: float
     """Part of the run after which it is begun again."""
+    killed: tuple[float, int] | None = None
+    """On several ranks: the part of the rest after which it is killed, and the rank that is."""
 
     def said(self) -> str:
         shown = {name: value for name, value in self.settings.items() if name != "trl"}
@@ -87,6 +99,22 @@ def draw_rows(kind: str, seed: int, number: int) -> RowsCase:
     )
 
 
+def draw_rows_on_ranks(kind: str, seed: int, number: int, ranks: int) -> RowsCase:
+    """Draw a configuration for so many ranks: every second one is dealt out to them."""
+    case = draw_rows(kind, seed, number)
+    rng = random.Random(f"{kind} {seed} {number} on {ranks} ranks")
+    settings = {**case.settings, "ranks": ranks, "trl": dict(case.settings["trl"])}
+    settings["batch_size"] *= ranks
+    if number % 2:
+        settings["sharding"] = "full"
+        if settings["trl"]["optim"] not in SHARDED_OPTIMIZERS:
+            settings["trl"]["optim"] = rng.choice(SHARDED_OPTIMIZERS)
+        if "lora" in settings:
+            settings["lora"] = {**settings["lora"], "publish": "adapter"}
+    killed = (rng.random(), rng.randrange(ranks))
+    return dataclasses.replace(case, settings=settings, killed=killed)
+
+
 def _texts_or_pairs(rng: random.Random) -> Callable[..., list[dict[str, Any]]]:
     from tests.support.policy.rows import pairs, texts
 
@@ -128,6 +156,9 @@ def _of_kto(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -
 def _of_a_reference(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -> None:
     if "use_lora" not in settings and rng.random() < 0.4:
         trl |= {"sync_ref_model": True, "ref_model_sync_steps": 2}
+    elif rng.random() < 0.4:
+        trl["precompute_ref_log_probs"] = True
+        trl |= {"precompute_ref_batch_size": rng.randint(1, 5)} if rng.random() < 0.5 else {}
 
 
 def _of_reward(rng: random.Random, settings: dict[str, Any], trl: dict[str, Any]) -> None:
@@ -156,52 +187,28 @@ class RowsTrial:
 
 
 def attempt_rows(case: RowsCase, folder: Path) -> RowsTrial:
-    """Train it three times: stock, step by step, and begun again; each in a process of its own."""
+    """Train it by stock TRL, step by step, and step by step begun again, each in processes of its
+    own. What is begun again has been killed, where there are several ranks."""
     folder.mkdir(parents=True)
     about = {"number": case.number, "kind": case.kind, "settings": case.said()}
-    model = folder / "model"
-    build_tiny_model(model, seed=case.model_seed)
-    config = make_config(model, case.kind, **case.settings)
-    held_out = case.held_out or None
-
-    def stocks() -> Any:
-        final, heard = stock(config, model, folder / "stock", case.rows, held_out)
-        return {"final": final, "steps": heard.steps, "evaluations": heard.evaluations}
-
-    whole = in_a_fork(stocks)
+    build_tiny_model(folder / "model", seed=case.model_seed)
+    whole = in_forks(lambda rank: _stock(case, folder, rank), case.settings.get("ranks", 1))
     if "error" in whole:
         return RowsTrial(outcome="refused", found=whole["error"], **about)
     num_steps = len(whole["steps"])
     at = max(1, min(num_steps - 1, int(case.at * num_steps)))
-
-    def ours(first: int = 0) -> Any:
-        run = Stepping(config, str(model), folder)
-        orders: dict[int, Any] = {}
-        resume = {}
-        if first:
-            orders = {
-                int(epoch): order
-                for epoch, order in json.loads((folder / "orders.json").read_text()).items()
-            }
-            resume = {"resume_from": folder / "saved", "orders": read_orders(orders, first)}
-        else:
-            run.prepare(case.rows, held_out)
-            resume = {"save_at": at, "orders": orders}
-        stepper, steps, evaluations = run.train(first, **resume)
-        if not first:
-            micro = {epoch: order.micro_batches for epoch, order in orders.items()}
-            per_epoch = stepper.epochs.steps_per_epoch
-            told = {epoch: [per_epoch, each] for epoch, each in micro.items()}
-            (folder / "orders.json").write_text(json.dumps(told))
-        return {"final": outcome(stepper.trainer), "steps": steps, "evaluations": evaluations}
-
-    mine = in_a_fork(ours)
+    save_at = None if case.killed else at
+    mine = in_a_fork(lambda: _stepped(case, folder, save_at=save_at))
     if "error" in mine:
         return RowsTrial(outcome="failed", found=mine["error"], **about)
     found = differences(whole, mine)
-    again = {"error": ""}
     if num_steps > 1:
-        again = in_a_fork(lambda: ours(at))
+        if case.killed:
+            killing = Killing(at + 1 + int(case.killed[0] * (num_steps - at)), case.killed[1])
+            killed = in_a_fork(lambda: _stepped(case, folder, save_at=at, killing=killing))
+            if killed != {"error": GONE}:
+                return RowsTrial(outcome="failed", found=f"not killed: {killed}", **about)
+        again = in_a_fork(lambda: _stepped(case, folder, first=at))
         if "error" in again:
             return RowsTrial(outcome="failed", found=f"begun again: {again['error']}", **about)
         found += [f"begun again: {each}" for each in differences(mine, again, since=at)]
@@ -212,6 +219,60 @@ def attempt_rows(case: RowsCase, folder: Path) -> RowsTrial:
         begun_again=at if num_steps > 1 else 0,
         **about,
     )
+
+
+def _stock(case: RowsCase, folder: Path, rank: int) -> Any:
+    """Train by stock TRL, as one of its ranks."""
+    config = make_config(folder / "model", case.kind, **case.settings)
+    ranks, shards = config.training.ranks, config.training.sharding == "full"
+    if ranks > 1:
+        join(rank, ranks, folder / "meeting", LIMIT_S, shards=shards)
+    final, heard = stock(
+        config, folder / "model", folder / f"stock-{rank}", case.rows, case.held_out or None
+    )
+    return {"final": final, "steps": heard.steps, "evaluations": heard.evaluations}
+
+
+def _stepped(
+    case: RowsCase,
+    folder: Path,
+    *,
+    first: int = 0,
+    save_at: int | None = None,
+    killing: Killing | None = None,
+) -> Any:
+    """Train step by step, from the beginning or from what was saved after `first` steps."""
+    config = make_config(folder / "model", case.kind, **case.settings)
+    if config.training.ranks > 1:
+        fork_ranks()
+    run, options = Stepping(config, str(folder / "model"), folder), dict[str, Any]()
+    orders: dict[int, Any] = {}
+    if first:
+        told = json.loads((folder / "orders.json").read_text())
+        recorded = {int(epoch): order for epoch, order in told.items()}
+        orders, options = read_orders(recorded, first), {"resume_from": folder / "saved"}
+    elif not (folder / "prepared").exists():
+        run.prepare(case.rows, case.held_out or None)
+    stepper, steps, evaluations = run.train(
+        first, orders=orders, save_at=save_at, callback=killing, **options
+    )
+    if not first:
+        per_epoch = stepper.epochs.steps_per_epoch
+        told = {epoch: [per_epoch, order.micro_batches] for epoch, order in orders.items()}
+        (folder / "orders.json").write_text(json.dumps(told))
+    return {"final": reached(stepper), "steps": steps, "evaluations": evaluations}
+
+
+class Killing(TrainerCallback):
+    """Kills a rank in the middle of a step."""
+
+    def __init__(self, step: int, victim: int) -> None:
+        self._step, self._victim = step, victim
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step + 1 == self._step:
+            others = sorted(followers_of(os.getpid()))
+            os.kill([os.getpid(), *others][self._victim], signal.SIGKILL)
 
 
 def read_orders(told: dict[int, Any], first: int) -> dict[int, Any]:
@@ -228,23 +289,39 @@ def read_orders(told: dict[int, Any], first: int) -> dict[int, Any]:
 
 def in_a_fork(work: Callable[[], Any]) -> Any:
     """Return what `work` does in a fork of this process, or its `error`, through JSON."""
+    return in_forks(lambda _: work(), 1)
+
+
+def in_forks(work: Callable[[int], Any], count: int) -> Any:
+    """Return what `work(0)` does in a fork of this process, beside forks that do `work(1)` and so
+    on; or the `error` of the first that has one."""
+    forked = [_begin(work, number) for number in range(count)]
+    answers = []
+    for child, reads in forked:
+        with os.fdopen(reads) as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        answers.append(json.loads(said) if said else {"error": GONE})
+    return next((each for each in answers if "error" in each), answers[0])
+
+
+def _begin(work: Callable[[int], Any], number: int) -> tuple[int, int]:
+    """Begin a fork that does `work(number)`; return its pid, and where its answer is read."""
     reads, writes = os.pipe()
     child = os.fork()
-    if child == 0:
-        os.close(reads)
-        try:
-            answer = work()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            answer = {"error": f"{type(error).__name__}: {error} ({last.name}:{last.lineno})"[:400]}
-        with os.fdopen(writes, "w") as pipe:
-            json.dump(answer, pipe)
-        os._exit(0)
-    os.close(writes)
-    with os.fdopen(reads) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return json.loads(said) if said else {"error": "the process is gone"}
+    if child:
+        os.close(writes)
+        return child, reads
+    os.close(reads)
+    signal.alarm(LIMIT_S)
+    try:
+        answer = work(number)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        answer = {"error": f"{type(error).__name__}: {error} ({last.name}:{last.lineno})"[:400]}
+    with os.fdopen(writes, "w") as pipe:
+        json.dump(answer, pipe)
+    os._exit(0)
 
 
 def differences(one: Any, other: Any, *, since: int = 0) -> list[str]:

@@ -15,7 +15,11 @@ from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.lora import lora_config
 from mortal_steps.policy.batches.prepared_rows import RowIndices
+from mortal_steps.policy.checks import check_ranks
+from mortal_steps.policy.ranks.crew import Crew
+from mortal_steps.policy.ranks.parts import forget_whole
 from mortal_steps.types import Problem
+from tests.support.policy.stock import fsdp2
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 TRAINERS = {
@@ -99,11 +103,15 @@ def stock(config, model_path, folder, rows, held_out=None):
     training, kind = config.training, config.algorithm.type
     trainer_class, config_class = TRAINERS[kind]
     every = config.evaluation.eval_steps
+    dealt_out = fsdp2() if training.sharding == "full" else {}
+    if training.ranks > 2:  # they would add gradients up in another order after a restart
+        dealt_out = {"ddp_find_unused_parameters": True} | dealt_out
     arguments = config_class(
         **{
             "output_dir": str(folder),
             "seed": config.seed,
-            "per_device_train_batch_size": training.batch_size // training.accumulation_steps,
+            "per_device_train_batch_size": training.batch_size
+            // (training.accumulation_steps * training.ranks),
             "gradient_accumulation_steps": training.accumulation_steps,
             "learning_rate": training.learning_rate,
             "num_train_epochs": training.num_epochs,
@@ -119,16 +127,18 @@ def stock(config, model_path, folder, rows, held_out=None):
             "dataloader_pin_memory": False,
             "bf16": False,
             "use_cpu": True,
+            **dealt_out,
             **algorithm_of(config.algorithm).options(),
             **{name: None if value == "none" else value for name, value in training.trl.items()},
         }
     )
     heard = Heard()
-    given = {"eval_dataset": Dataset.from_list(held_out)} if held_out else {}
+    cache = folder.parent / "cache" if training.ranks > 1 else None
+    given = {"eval_dataset": dataset_of(held_out, cache)} if held_out else {}
     trainer = trainer_class(
         model=str(model_path),
         args=arguments,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=dataset_of(rows, cache),
         peft_config=lora_config(training, algorithm_of(config.algorithm).task),
         callbacks=[heard],
         **given,
@@ -138,7 +148,21 @@ def stock(config, model_path, folder, rows, held_out=None):
     return outcome(trainer), heard
 
 
+def dataset_of(rows, cache=None):
+    """Return the rows as a dataset, which ranks share as a file of the cache: TRL has them read
+    what the first one writes beside it."""
+    if cache is None:
+        return Dataset.from_list(rows)
+    return Dataset.from_generator(_each, gen_kwargs={"rows": rows}, cache_dir=str(cache))
+
+
+def _each(rows):
+    yield from rows
+
+
 def outcome(trainer):
+    if trainer.is_fsdp_enabled:
+        forget_whole(trainer.optimizer)  # stock TRL could not save it
     state = trainer.optimizer.state_dict()
     return {
         "weights": digests.weights_digest(trainer.model),
@@ -147,6 +171,19 @@ def outcome(trainer):
         "schedule": digests.digest(trainer.lr_scheduler.state_dict()),
         "tokens": private.tokens_seen(trainer),
         "reference": digests.weights_digest(trainer.ref_model) if moves(trainer) else "",
+    }
+
+
+def reached(stepper):
+    """`outcome` of a stepper, in which all of its ranks take part."""
+    found = stepper.digests()
+    named = {name: found.get(name, "") for name in ("weights", "optimizer", "reference")}
+    trainer = stepper.trainer
+    return {
+        **named,
+        "groups": digests.digest(trainer.optimizer.state_dict()["param_groups"]),
+        "schedule": digests.digest(trainer.lr_scheduler.state_dict()),
+        "tokens": private.tokens_seen(trainer),
     }
 
 
@@ -165,6 +202,7 @@ class Stepping:
     def prepare(self, rows, held_out=None):
         algorithm = algorithm_of(self.config.algorithm)
         plan = Plan(self.config).trainer
+        check_ranks(plan, algorithm)
         algorithm.check(plan)
         algorithm.prepare(
             plan,
@@ -173,24 +211,39 @@ class Stepping:
             folder=self.folder / "prepared",
         )
 
-    def begun(self, resume_from=None):
-        """Return a stepper that begins with the model, or from a saved state."""
+    def begun(self, resume_from=None, callback=None):
+        """Return a stepper that begins with the model, or from a saved state. The trainer of the
+        first rank has the callback."""
         algorithm, plan = algorithm_of(self.config.algorithm), Plan(self.config).trainer
-        stepper = algorithm.stepper(
-            plan,
-            model_path=str(self.model_path),
-            num_steps=algorithm.num_steps(self.folder / "prepared", plan.training),
-            output_dir=self.folder / "output",
-            prepared=self.folder / "prepared",
-        )
+        training = plan.training
+        steps = algorithm.num_steps(self.folder / "prepared", training)
+        options = {
+            "model_path": str(self.model_path),
+            "num_steps": steps,
+            "output_dir": self.folder / "output",
+            "prepared": self.folder / "prepared",
+        }
+        reference = self.folder / "reference"
+        if reference.exists():
+            options["reference"] = reference
+        if training.ranks == 1:
+            stepper = algorithm.stepper(plan, **options)
+        else:
+            crew = Crew(training.ranks, training.rank_timeout_s, training.sharding)
+            stepper = crew.stepper(plan, **options)
+        if stepper.has_computed_reference:
+            reference.mkdir()
+            stepper.save_reference(reference)
+        if callback is not None:
+            stepper.trainer.add_callback(callback)
         stepper.begin(resume_from)
         return stepper
 
-    def train(self, first=0, *, resume_from=None, save_at=None, orders=None):
+    def train(self, first=0, *, resume_from=None, save_at=None, orders=None, callback=None):
         """Return the stepper after its last step, with what each step logged and evaluated."""
         algorithm = algorithm_of(self.config.algorithm)
         steps = algorithm.num_steps(self.folder / "prepared", self.config.training)
-        stepper = self.begun(resume_from)
+        stepper = self.begun(resume_from, callback)
         orders = {} if orders is None else orders
         logged, evaluations = {}, []
         if first == 0 and self.config.evaluation.on_start:

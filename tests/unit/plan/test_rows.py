@@ -52,6 +52,11 @@ def test_what_has_no_meaning_for_rows_is_refused(changed, named):
         ({"num_generations": 8}, ["training.num_generations = 8", "'sft'", "leave it out"]),
         ({"beta": 0.1}, ["training.beta = 0.1", "'sft'"]),
         ({"batch_size": 6, "gradient_accumulation_steps": 4}, ["= 4 does not divide", "= 6 rows"]),
+        (
+            {"batch_size": 6, "gradient_accumulation_steps": 2, "ranks": 2},
+            ["training.ranks = 2", "the 3 rows"],
+        ),
+        ({"ranks": 2, "trl": {"accelerator_config": {}}}, ["accelerator_config", "ranks = 2"]),
         ({"trl": {"dataset_kwargs": {"skip_prepare_dataset": True}}}, ["skip_prepare_dataset"]),
         ({"trl": {"top_entropy_quantile": 0.2}}, ["top_entropy_quantile", "SFT has none like it"]),
     ],
@@ -67,7 +72,10 @@ def test_options_that_do_not_fit_are_refused(training, named):
     [
         ({"batch_size": 3, "gradient_accumulation_steps": 3}, ["micro-batches of one row"]),
         ({"trl": {"train_sampling_strategy": "random"}}, ["'random'", "in the order"]),
-        ({"trl": {"precompute_ref_log_probs": True}}, ["precompute_ref_log_probs"]),
+        (
+            {"trl": {"precompute_ref_log_probs": True, "sync_ref_model": True}},
+            ["precompute_ref_log_probs", "sync_ref_model", "leave one"],
+        ),
     ],
 )
 def test_kto_compares_rows_of_a_micro_batch(training, named):
@@ -114,6 +122,18 @@ def test_what_rows_are_compared_by_is_their_loss_and_of_users_rows_nothing():
             2,
         ),
         (3, {"batch_size": 8, "num_epochs": 3}, 1, 3),
+        (15, {"batch_size": 8, "ranks": 2, "num_epochs": 1}, 2, 2),
+        (
+            15,
+            {
+                "batch_size": 8,
+                "ranks": 2,
+                "num_epochs": 2,
+                "trl": {"dataloader_drop_last": True},
+            },
+            1,
+            2,
+        ),
         (22, {"batch_size": 4, "max_steps": 7}, 6, 7),
     ],
 )
@@ -121,6 +141,13 @@ def test_epochs_are_counted_as_transformers_does(num_rows, training, per_epoch, 
     chosen = parse_config(SFT | {"training": training}).training
     assert epochs_of(num_rows, chosen).steps_per_epoch == per_epoch
     assert num_steps(num_rows, chosen) == steps
+
+
+def test_ranks_that_draw_orders_apart_are_told_of():
+    training = {"ranks": 2, "trl": {"train_sampling_strategy": "group_by_length"}}
+    config = parse_config(SFT | {"training": training})
+    told = algorithm_of(config.algorithm).check(Plan(config).trainer)
+    assert "some rows twice" in " ".join(told)
 
 
 def test_what_learned_from_rows_is_compared_by_rewards_that_are_named():

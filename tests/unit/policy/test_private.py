@@ -26,6 +26,8 @@ GRPO = "trl.trainer.grpo_trainer:GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer:RLOOTrainer"
 DISTILLATION = "trl.trainer.distillation_trainer:DistillationTrainer"
 SFT = "trl.trainer.sft_trainer:SFTTrainer"
+DPO = "trl.trainer.dpo_trainer:DPOTrainer"
+KTO = "trl.trainer.kto_trainer:KTOTrainer"
 TEMPLATES = "trl.chat_template_utils"
 TRAINER = "transformers.trainer:Trainer"
 RENDERING = "transformers.utils.chat_template_utils"
@@ -101,6 +103,8 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
         "_prepare_dataset",
         ("self, dataset, processing_class, args, packing, formatting_func, dataset_name",),
     ),
+    (DPO, "_precompute_ref_logps", ("self, dataset, name, batch_size",)),
+    (KTO, "_precompute_ref_logps", ("self, dataset, name, batch_size",)),
 ]
 """Module and class, the function, and what its parameters may be called."""
 

@@ -9,9 +9,13 @@ from typing import Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.data.prepared import Preparation
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.policy.algorithms.base import Stepper
-from mortal_steps.policy.algorithms.rows.epochs import micro_batch_size, num_steps
+from mortal_steps.policy.algorithms.rows.epochs import (
+    micro_batch_size,
+    num_micro_batches,
+    num_steps,
+)
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches.prepared_rows import PreparedRows
 from mortal_steps.policy.plan import TrainerPlan
@@ -40,8 +44,10 @@ class RowsAlgorithm(TrlHooks):
 
         check_trainer(self)
         _check_batch(plan.training)
+        _check_ranks(plan.training)
         idle = check_options(plan, self)
-        return idle + check_targets(plan.training, plan.model, engine=plan.rollout.engine)
+        idle += check_targets(plan.training, plan.model, engine=plan.rollout.engine)
+        return idle + _orders_of_ranks(plan.training)
 
     def prepare(
         self,
@@ -51,15 +57,23 @@ class RowsAlgorithm(TrlHooks):
         *,
         folder: Path,
     ) -> Preparation:
-        """See `prepare_rows`."""
+        """See `prepare_rows`. Raises `DataError` if TRL would drop all rows as the rest of an
+        epoch."""
         from mortal_steps.policy.algorithms.rows.preparing import prepare_rows
 
-        return prepare_rows(
+        came = prepare_rows(
             *(self, plan, train, held_out),
             small_model=self.small_model,
             takes=self.rows_in_words,
             folder=folder,
         )
+        if not num_micro_batches(came.num_rows, plan.training):
+            raise DataError(
+                f"no row is left to train on: training.trl.dataloader_drop_last = true drops what "
+                f"makes no whole micro-batch, as do all of the prepared rows, which are "
+                f"{came.num_rows}; leave it out, or lower training.batch_size"
+            )
+        return came
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
         """Return the train steps of a run on the rows that were prepared in a folder."""
@@ -87,6 +101,12 @@ class RowsAlgorithm(TrlHooks):
                     f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
                     "of the dataset, and nothing is sampled or rewarded; leave it out"
                 )
+        if getattr(built, "precompute_ref_log_probs", False) and built.sync_ref_model:
+            raise ConfigError(
+                "training.trl.precompute_ref_log_probs = true asks the reference model before "
+                "training, and training.trl.sync_ref_model = true moves it during training; leave "
+                "one of the two out"
+            )
         if (getattr(built, "dataset_kwargs", None) or {}).get("skip_prepare_dataset"):
             raise ConfigError(
                 "training.trl.dataset_kwargs.skip_prepare_dataset: TRL prepares the rows before "
@@ -113,11 +133,33 @@ def _check_batch(training: TrainingConfig) -> None:
         )
 
 
-def refuse_precomputing(built: Any) -> None:
-    """Raise `ConfigError` if TRL is to compute the reference model's log-probabilities of all rows
-    before training."""
-    if built.precompute_ref_log_probs:
+def _check_ranks(training: TrainingConfig) -> None:
+    """Raise `ConfigError` unless a micro-batch has as many rows for each rank, dealt out as TRL
+    does by default."""
+    size, pieces, ranks = training.batch_size, training.accumulation_steps, training.ranks
+    if ranks == 1:
+        return
+    if size // pieces % ranks:
         raise ConfigError(
-            "training.trl.precompute_ref_log_probs = true: a resumed run would compute them "
-            "again; leave it out, and each step computes those of its rows"
+            f"training.ranks = {ranks} does not divide the {size // pieces} rows of a micro-batch "
+            f"(training.batch_size = {size}, in {pieces}); choose training.batch_size or "
+            "training.gradient_accumulation_steps so that each rank has as many rows"
         )
+    if "accelerator_config" in training.trl:
+        raise ConfigError(
+            "training.trl.accelerator_config says how rows are dealt out to several ranks, which "
+            f"training.ranks = {ranks} decides; leave it out"
+        )
+
+
+def _orders_of_ranks(training: TrainingConfig) -> tuple[str, ...]:
+    """Return a sentence for ranks that TRL lets draw their rows apart."""
+    sampler = "group_by_length"
+    if training.ranks == 1 or training.trl.get("train_sampling_strategy") != sampler:
+        return ()
+    return (
+        f"training.trl.train_sampling_strategy = {sampler!r} with training.ranks = "
+        f"{training.ranks}: in TRL, each rank draws the order of an epoch from its own random "
+        "stream. Once these differ, as they do with dropout, an epoch has some rows twice and "
+        "others not at all",
+    )

@@ -14,7 +14,7 @@ class Epochs:
 
     steps_per_epoch: int
     accumulation: int
-    """Micro-batches of a step."""
+    """Micro-batches of a step, those of all ranks."""
     counted_from: CountedFrom = field(default_factory=CountedFrom)
 
     def epoch(self, step: int) -> int:
@@ -40,19 +40,26 @@ def epochs_of(
     num_rows: int, training: TrainingConfig, counted_from: CountedFrom | None = None
 ) -> Epochs:
     """Return the epochs of so many prepared rows, as transformers' Trainer counts them."""
-    size, accumulation = micro_batch_size(training), training.accumulation_steps
+    accumulation = training.accumulation_steps * training.ranks
+    steps = math.ceil(num_micro_batches(num_rows, training) / accumulation)
+    return Epochs(
+        steps_per_epoch=max(1, steps),
+        accumulation=accumulation,
+        counted_from=counted_from or CountedFrom(),
+    )
+
+
+def num_micro_batches(num_rows: int, training: TrainingConfig) -> int:
+    """Return the micro-batches of an epoch, those of all ranks."""
+    size, accumulation = micro_batch_size(training), training.accumulation_steps * training.ranks
     balanced = training.trl.get("train_sampling_strategy") == "batch_rebalance"
-    # What is dropped is no whole micro-batch or, with balanced ones, no whole step.
-    pieces = accumulation if balanced else 1
+    # What is dropped is no whole micro-batch of each rank or, with balanced ones, no whole step.
+    pieces = accumulation if balanced else training.ranks
     wholes, rest = divmod(num_rows, size * pieces)
     micro_batches = wholes * pieces
     if rest and not training.trl.get("dataloader_drop_last"):
         micro_batches += pieces
-    return Epochs(
-        steps_per_epoch=max(1, math.ceil(micro_batches / accumulation)),
-        accumulation=accumulation,
-        counted_from=counted_from or CountedFrom(),
-    )
+    return micro_batches
 
 
 def num_steps(
@@ -67,5 +74,5 @@ def num_steps(
 
 
 def micro_batch_size(training: TrainingConfig) -> int:
-    """Rows of a micro-batch: those of a step (`batch_size`), dealt out evenly."""
-    return max(1, training.batch_size // training.accumulation_steps)
+    """Rows of a rank's micro-batch: those of a step (`batch_size`), dealt out evenly."""
+    return max(1, training.batch_size // (training.accumulation_steps * training.ranks))

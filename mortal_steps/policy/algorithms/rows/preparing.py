@@ -60,6 +60,7 @@ def prepare_rows(
             plan, algorithm, num_steps=1, output_dir=scratch, use_cpu=True, autocast=False
         )
         arguments.model_init_kwargs = None  # of the run's own model
+        arguments.precompute_ref_log_probs = False  # by that, too: the actor does it
         try:
             sets = {
                 name: Dataset.from_generator(
@@ -96,7 +97,7 @@ def prepare_rows(
             )
         for name, rows in {TRAIN: trainer.train_dataset, **prepared}.items():
             if rows is not None:
-                _write(rows, folder / f"{name}{SUFFIX}")
+                write_rows(rows, folder / f"{name}{SUFFIX}")
         return _came_of(trainer.train_dataset, trainer.processing_class)
 
 
@@ -161,7 +162,7 @@ def _rows(problems: Iterable[Problem]) -> Iterator[dict[str, Any]]:
     return map(row_of, problems)
 
 
-def _write(rows: Dataset, path: Path) -> None:
+def write_rows(rows: Dataset, path: Path) -> None:
     """Write a dataset as one file, as `Dataset.from_file` opens it."""
     import pyarrow
 
