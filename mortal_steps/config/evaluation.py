@@ -1,8 +1,8 @@
 """`[evaluation]`: scores on held-out problems."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from mortal_steps.config.field_metadata import Decides
 from mortal_steps.config.rewards import Functions
@@ -20,9 +20,21 @@ class EvaluationConfig(Section):
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature of evaluations; 0 decodes greedily. `rollout.top_p`, `top_k` and `min_p`
     do not act in evaluations."""
+    num_generations: int = Field(1, ge=1)
+    """Completions of each problem. With more than one, which takes a `temperature`, a score is the
+    mean over them (pass@1 where scores are 0 or 1), and `pass@k` of all of them is added."""
     functions: Functions | None = None
     """Reward functions that score evaluations, each with weight 1; `mortal promote` compares models
     by them, too. Default: those of `[rewards]`."""
+
+    @model_validator(mode="after")
+    def _completions_differ(self) -> Self:
+        if self.num_generations > 1 and not self.temperature:
+            raise ValueError(
+                f"num_generations = {self.num_generations} with temperature = 0: all completions "
+                "of a problem would be the same; set evaluation.temperature, such as 1.0"
+            )
+        return self
 
     @field_validator("functions")
     @classmethod

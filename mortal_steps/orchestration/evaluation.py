@@ -34,6 +34,8 @@ class HeldOut:
     num_problems: int
     num_shards: int
     sampling: SamplingParams
+    num_generations: int
+    """Completions of each problem."""
 
     async def score(
         self, call: Call, step: int, weights: WeightsRef, folder: str
@@ -50,7 +52,7 @@ class HeldOut:
                 problems=self.problems,
                 start=start,
                 stop=stop,
-                num_generations=1,
+                num_generations=self.num_generations,
                 sampling=self.sampling,
                 weights=weights,
                 output=shard_file(folder, "generations", shard),
@@ -78,6 +80,7 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
         num_problems=info.num_eval_problems,
         num_shards=config.num_shards,
         sampling=config.eval_sampling,
+        num_generations=config.evaluation.num_generations,
     )
     shards = await held_out.score(call, step, weights, f"evaluations/{step:06d}")
     rewarded = [run.store.read_record(shard.file, RewardedShard) for shard in shards]

@@ -102,9 +102,10 @@ class Judge:
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a score besides the model, the problems and the code."""
         plan, model, rollout = self._plan, self._plan.model, self._plan.rollout
-        used = plan.environment.is_used
+        used, several = plan.environment.is_used, plan.num_generations > 1
         return {
             **({"environment": plan.environment.model_dump(mode="json")} if used else {}),
+            **({"num_generations": plan.num_generations} if several else {}),
             "rewards": [term.model_dump(mode="json") for term in plan.rewards.all_terms],
             "temperature": plan.sampling.temperature,
             "seed": plan.seed,
@@ -168,6 +169,7 @@ class Judge:
             num_problems=self._num_problems,
             num_shards=plan.num_shards,
             sampling=plan.sampling,
+            num_generations=plan.num_generations,
         )
         root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
         rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))

@@ -9,8 +9,12 @@ from types import MappingProxyType
 from mortal_steps.config import RewardsConfig
 from mortal_steps.report.units import number
 from mortal_steps.scores import reward_weights, total_reward, weighted_sum
-from mortal_steps.statistics.intervals import Interval
+from mortal_steps.statistics.intervals import Interval, is_binary
+from mortal_steps.statistics.passing import pass_at
 from mortal_steps.types import RewardedShard
+
+Group = Sequence[Mapping[str, float | None]]
+"""The scores of a problem's completions by function."""
 
 OWN_COLUMNS = ("step", "reward")
 """Columns of evaluations.jsonl that are no logged metrics."""
@@ -86,12 +90,41 @@ def mean_scores(
         (shard.metrics, sum(len(group) for group in shard.rewards)) for shard in shards
     )
     means |= as_columns({*means, *OWN_COLUMNS}, logged)
-    scored = [completion for shard in shards for group in shard.rewards for completion in group]
-    return means | _by_set(scored, sets, weights)
+    groups = [group for shard in shards for group in shard.rewards]
+    return means | _passed(groups, weights) | _by_set(groups, sets, weights)
+
+
+def passed(groups: Sequence[Group], weights: Mapping[str, float]) -> dict[str, list[float | None]]:
+    """Return `pass@k/reward` and `pass@k/<function>` of each problem, from groups of k completions;
+    None where not all k are scored. Without several completions there are none, nor of scores that
+    are not all 0 or 1."""
+    size = max(map(len, groups), default=0)
+    if size < 2:
+        return {}
+    columns = {name: [[each.get(name) for each in group] for group in groups] for name in weights}
+    columns["reward"] = [[weighted_sum(each, weights) for each in group] for group in groups]
+    return {
+        f"pass@{size}/{name}": [_pass(scores, size) for scores in column]
+        for name, column in columns.items()
+        if is_binary([score for scores in column for score in scores if score is not None])
+    }
+
+
+def _pass(scores: Sequence[float | None], size: int) -> float | None:
+    known = [score for score in scores if score is not None]
+    return pass_at(size, size, int(sum(known))) if len(known) == size else None
+
+
+def _passed(groups: Sequence[Group], weights: Mapping[str, float]) -> dict[str, float]:
+    known = {
+        name: [share for share in shares if share is not None]
+        for name, shares in passed(groups, weights).items()
+    }
+    return {name: sum(shares) / len(shares) for name, shares in known.items() if shares}
 
 
 def _by_set(
-    scored: Sequence[Mapping[str, float | None]],
+    scored: Sequence[Group],
     sets: Mapping[str, int],
     weights: Mapping[str, float],
 ) -> dict[str, float]:
@@ -99,7 +132,7 @@ def _by_set(
     means: dict[str, float] = {}
     rows = iter(scored)
     for name, count in sets.items():
-        of_set = list(islice(rows, count))
+        of_set = [completion for group in islice(rows, count) for completion in group]
         columns = {"reward": [weighted_sum(row, weights) for row in of_set]}
         for function in weights:
             columns[f"rewards/{function}/mean"] = [row.get(function) for row in of_set]

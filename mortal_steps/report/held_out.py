@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.evaluations import OWN_COLUMNS
+from mortal_steps.report.evaluations import OWN_COLUMNS, passed
 from mortal_steps.report.units import counted
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_weights, weighted_sum
@@ -122,7 +122,7 @@ def problem_scores(
     }
     total = [_mean([weighted_sum(each, weights) for each in group]) for group in groups]
     named = {f"rewards/{n}" if n in OWN_COLUMNS else n: each for n, each in functions.items()}
-    columns: dict[str, Sequence[float | None]] = {**named, REWARD: total}
+    columns: dict[str, Sequence[float | None]] = {**named, REWARD: total, **passed(groups, weights)}
     for name, (start, stop) in _bounds(sets):
         columns[f"eval_{name}_reward"] = total[start:stop]
         for function, scores in functions.items():

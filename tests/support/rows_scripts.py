@@ -122,3 +122,8 @@ def differing(run, stock):
     one, other = load_file(final / file), load_file(stock / file)
     assert one.keys() == other.keys()
     return [name for name in one if not torch.equal(one[name], other[name])]
+
+
+def printed(stock):
+    """Return what the script printed with stock TRL."""
+    return stock.with_suffix(".out").read_text()

@@ -76,6 +76,8 @@ class JudgingPlan:
     """Those of evaluations."""
     sampling: SamplingParams
     """That of evaluations."""
+    num_generations: int
+    """Completions of each problem."""
     seed: int
     num_shards: int
     threads: int | None
@@ -117,6 +119,7 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
         environment=config.environment,
         rewards=config.eval_rewards,
         sampling=config.eval_sampling,
+        num_generations=config.evaluation.num_generations,
         seed=config.seed,
         num_shards=config.num_shards,
         threads=config.compute.local.rollout.threads,

@@ -14,6 +14,7 @@ from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.promotion.judging import Judge
 from mortal_steps.registry.registry import Registry
+from mortal_steps.report.held_out import HeldOutScores, committed_shards
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
@@ -101,9 +102,18 @@ def test_a_run_scores_each_of_its_sets_in_every_evaluation(trained):
         rows = "".join(row % (letter, letter) for letter in letters)
         (trained / f"{name}.jsonl").write_text(rows)
     settings = [*QUICK, "training.max_steps=1", "data.eval_samples=0"]
+    settings += ["evaluation.num_generations=2", "evaluation.temperature=1.0"]
     settings += ["data.eval_sets.easy=easy.jsonl", "data.eval_sets.hard=hard.jsonl"]
     run = undisturbed(trained, settings, "sets")
     assert run.info.eval_sets == {"easy": 2, "hard": 3}
+    scored = [
+        group
+        for shard in committed_shards(run.store, "evaluations/000001")
+        for group in shard.rewards
+    ]
+    assert [len(group) for group in scored] == [2] * 5
+    assert any(one != other for one, other in scored), "the completions have other seeds"
+    assert HeldOutScores(run).intervals(1).keys() <= run.manifest.evaluation.metrics.keys()
     first, last = run.logs.read("evaluations.jsonl")
     for row in (first, last):
         easy, hard = row["eval_easy_reward"], row["eval_hard_reward"]

@@ -26,7 +26,9 @@ async def test_it_fails_once_no_shard_is_sampled_any_more():
         ended.append(request.shard)
         return request
 
-    held_out = HeldOut(problems=FILE, num_problems=4, num_shards=4, sampling=SAMPLING)
+    held_out = HeldOut(
+        problems=FILE, num_problems=4, num_shards=4, sampling=SAMPLING, num_generations=1
+    )
     with pytest.raises(WorkerLostError):
         await held_out.score(call, 3, WEIGHTS, "evaluations/000003")
     assert sampled == [0, 1, 2, 3]

@@ -155,6 +155,11 @@ MISTAKES = [
     ({"seed": -2}, "seed = -2", "-1"),
     ({"rewards": {"timeout_s": 0}}, "rewards.timeout_s = 0", "greater than 0"),
     ({"rewards": {"on_error": "zero"}}, "rewards.on_error = 'zero'", "'raise' or 'mask'"),
+    (
+        {"evaluation": {"num_generations": 4}},
+        "num_generations = 4 with temperature = 0",
+        "set evaluation.temperature",
+    ),
 ]
 """Values, and what their refusal tells: key, value, remedy."""
 

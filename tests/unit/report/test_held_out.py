@@ -90,6 +90,26 @@ def test_several_completions_of_a_problem_count_as_one_problem(tmp_path):
     assert HeldOutScores(mixed).intervals(1)["right"].method == "bootstrap"
 
 
+def test_several_completions_give_pass_at_k_with_an_interval(tmp_path):
+    """One of four right is a quarter of pass@1, and all of pass@4."""
+    groups = [[{"right": float(i < 5 and j == 0)} for j in range(4)] for i in range(10)]
+    groups[9] = [{"right": None}, *groups[9][1:]]
+    run = scored_run(tmp_path, RewardsConfig(functions=("m:right",)), {1: groups})
+    (row,) = run.logs.read("evaluations.jsonl")
+    assert row["right"] == pytest.approx(5 / 39)
+    assert row["pass@4/right"] == row["pass@4/reward"] == pytest.approx(5 / 9)
+    found = HeldOutScores(run).intervals(1)
+    assert (found["pass@4/right"].low, found["pass@4/right"].high) == wilson(5, 9)
+    assert found.keys() == row.keys() - {"step"}
+
+
+def test_continuous_scores_have_no_pass_at_k(tmp_path):
+    groups = [[{"right": 1.0, "length": 0.5}, {"right": 0.0, "length": 0.25}]] * 3
+    run = scored_run(tmp_path, REWARDS, {1: groups})
+    (row,) = run.logs.read("evaluations.jsonl")
+    assert [name for name in row if name.startswith("pass@")] == ["pass@2/right"]
+
+
 def test_each_set_has_intervals_of_its_own_problems(tmp_path):
     groups = [[{"reward": float(i < 20)}] for i in range(40)]
     rewards = RewardsConfig(functions=("m:reward",))
