@@ -50,7 +50,8 @@ def test_every_entry_names_something_that_is_there():
     for entry in [entry for table in tables for entry in table.values()]:
         module, _, name = entry.factory.partition(":")
         source = importlib.util.find_spec(module).loader.get_source(module)
-        assert f"class {name}" in source  # vLLM's module cannot be imported here
+        # vLLM's module cannot be imported here.
+        assert f"class {name}" in source or f"def {name}(" in source
 
 
 def test_what_cannot_be_imported_is_named_with_its_key(tmp_path, monkeypatch):

@@ -214,6 +214,8 @@ def _check_shape(
         also.append("seed")  # the starting model is made from it
     if model.warm_start:
         also.append("compute.local.actor.threads")  # so is a warm start
+    if parent.info.prepared_rows is not None:
+        also.append("training.ranks")  # each has random streams of its own in a checkpoint
     for key, (before, after) in changes.items():
         idle = is_below(key, ["training.lora"]) and not training.use_lora
         if (shapes_state(RunConfig, key) and not idle) or key in also:

@@ -180,6 +180,7 @@ def test_steps_of_another_size_begin_with_an_epoch(parent):
     ("change", "said"),
     [
         ('algorithm={type="dpo"}', "from 'sft' to 'dpo' in a fork"),
+        ("training.ranks=2", "training.ranks cannot be changed in a fork: it was 1"),
         ("training.max_steps=7", "the run is 7 steps long and the fork would begin at step 7"),
         ("training.num_epochs=1", "the run is 5 steps long and the fork would begin at step 7"),
     ],

@@ -123,7 +123,6 @@ def test_what_the_run_decides_is_translated(tmp_path):
             r"trl\.lr_scheduler_type = 'wavy': .*SchedulerType",
         ),
         ("fp16", "yes", r"training\.trl\.fp16 = 'yes': must be a boolean"),
-        ("auto_find_batch_size", True, r"training\.trl\.auto_find_batch_size = True: .* auto_find"),
         ("vllm_gpu_memory_utilization", 0.5, r"cannot be set: the rollout workers sample"),
         ("repetition_penalty", 1.1, r"cannot be set: tokens are drawn by temperature, top_p"),
         ("shuffle_dataset", False, r"cannot be set: use data\.shuffle"),
