@@ -166,7 +166,7 @@ def test_orders_can_be_read_after_a_model_could_not_be_built(monkeypatch):
     descriptor = os.memfd_create("model")
     os.ftruncate(descriptor, mmap.PAGESIZE)
     with ours, theirs:
-        send_frame(ours, {})
+        send_frame(ours, ({}, None))
         socket.send_fds(ours, [b"-"], [descriptor])
         send_frame(ours, "an order")
         with pytest.raises(ValueError, match="as a test has it"):
