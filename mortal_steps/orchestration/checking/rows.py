@@ -69,7 +69,7 @@ def check_source(
             f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} trains on this "
             "machine or on Modal; leave compute.backend out"
         )
-    if compute.mode == "single_node":
+    if compute.mode == "single_node" and not compute.place.here:
         raise ConfigError(
             f"compute.mode = 'single_node': with algorithm.type = {algorithm!r}, nothing samples "
             "in turns with training; leave it out"

@@ -106,9 +106,9 @@ def test_its_settings_reach_it_and_options_are_tried_with_it(model_path, tmp_pat
     ("name", "said"),
     [
         ("NoneOfThem", ["SFTTrainer", "GRPOTrainer", "derive"]),
-        ("OfAnother", ["RLOOTrainer", "GRPOTrainer", "the algorithm from RLOO"]),
-        ("Supervised", ["trl_config = 'SFTConfig'", "GRPOConfig and RLOOConfig", "derive"]),
-        ("Unsaid", ["trl_config = None", "GRPOConfig and RLOOConfig", "derive"]),
+        ("OfAnother", ["RLOOTrainer", "GRPOTrainer", "the trl_config of its trainer"]),
+        ("Supervised", ["trl_config = 'SFTConfig'", "GRPOConfig, RLOOConfig", "derive"]),
+        ("Unsaid", ["trl_config = None", "GRPOConfig, RLOOConfig", "derive"]),
     ],
 )
 def test_a_trainer_or_a_configuration_that_no_run_trains_with_is_refused_by_the_check(name, said):
