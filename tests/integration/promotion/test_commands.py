@@ -37,7 +37,7 @@ def test_a_model_goes_to_production_and_back(mortal, tmp_path):
 
     said = mortal("promote", "second", "--min-gain", "0.9", code=1)
     assert "reward " in said and "incumbent" in said
-    assert "less than +0.9000" in said
+    assert "the lower end is not above +0.9000" in said
     assert "second" in mortal("promote", "second", "--min-gain", "-0.9")
     listed = mortal("models").splitlines()
     assert listed[0].split() == ["name", "run", "since", "by", "path"]
