@@ -7,7 +7,6 @@ interpreter of its own it is tested by the scripts of `ported_scripts`.
 import json
 import os
 import pickle
-import subprocess
 import sys
 
 import pytest
@@ -70,23 +69,15 @@ def both(request, tmp_path_factory, server):
             script = changed((SCRIPTS / f"{name}.py").read_text())
             (folder / side / f"{name}.py").write_text(script)
     env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    begin = {STOCK: (in_an_interpreter, ""), OURS: (ForkedCommand, FORKING)}
     for side in sides:
-        process, before = begin[side]
-        turns = ["-c", before + IN_TURN, json.dumps(scripts)]
-        code = process(turns, cwd=folder / side, env={**os.environ, **env}).wait()
+        turns = ["-c", FORKING + IN_TURN, json.dumps(scripts)]
+        code = ForkedCommand(turns, cwd=folder / side, env={**os.environ, **env}).wait()
         said = {file.stem: file.read_text() for file in (folder / side).glob("*.out")}
         assert code == 0, said
     return {
         output: (one_run(folder / OURS / output), said[output], folder / STOCK / output)
         for output in scripts
     }
-
-
-def in_an_interpreter(arguments, **options):
-    """Run it as a user of TRL would. In a process that others were forked off or that has trained
-    before, the last bit of a weight may be another."""
-    return subprocess.Popen([sys.executable, *arguments], **options)
 
 
 def perform_in_a_fork(action, **arguments):
