@@ -27,7 +27,7 @@ def flow_run_name() -> str:
         begun = find_run(Path(runs_dir), run_id).config
     except MortalError:
         return f"{FLOW_RUN}{run_id}"
-    return flow_run_of(begun.model_copy(update={"run_id": run_id}))
+    return flow_run_of(begun.algorithm.type, run_id)
 
 
 @flow(name=NAME, flow_run_name=flow_run_name, persist_result=False)

@@ -98,16 +98,13 @@ def run_name(flow_run_id: UUID, parameters: Mapping[str, Any]) -> str:
         chosen = settings(flow_run_id, config, file, overrides, backend)
     except MortalError:
         return f"{FLOW_RUN}{flow_run_id}"
-    return flow_run_of(chosen)
+    return flow_run_of(chosen.algorithm.type, str(chosen.run_id))
 
 
-def flow_run_of(config: RunConfig) -> str:
+def flow_run_of(algorithm: str, run_id: str) -> str:
     """Return the name of a run's flow runs: the algorithm and the run's id, such as `sft/<run id>`,
     with `grpo` for an algorithm of one's own."""
-    algorithm = config.algorithm.type
-    return (
-        f"{algorithm}/{config.run_id}" if algorithm in ALGORITHMS else f"{FLOW_RUN}{config.run_id}"
-    )
+    return f"{algorithm}/{run_id}" if algorithm in ALGORITHMS else f"{FLOW_RUN}{run_id}"
 
 
 def run_id(flow_run_id: UUID, config: RunConfig) -> str:

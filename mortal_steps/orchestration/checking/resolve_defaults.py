@@ -9,7 +9,7 @@ from typing import Any
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.algorithm import TEACHER
+from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
@@ -63,7 +63,9 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     place = place_of(Plan(config).place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
-        config.with_reward_commits(find_reward_commit).with_teacher_at(find_teacher_commit(config)),
+        config.with_reward_commits(find_reward_commit).with_teacher_at(
+            find_teacher_commit(config.algorithm)
+        ),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
@@ -90,17 +92,17 @@ def find_reward_commit(model: ModelConfig) -> str | None:
     return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
-def find_teacher_commit(config: RunConfig) -> str | None:
+def find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
     """Return the commit of a teacher's revision now; raises as `find_commit`. None without one."""
-    teacher = config.algorithm.teacher_model
+    teacher = algorithm.teacher_model
     if teacher is None:
         return None
     return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
 
 
-def _teacher_commit_of(config: RunConfig, begun: RunConfig) -> str | None:
-    """Return the commit with which a run has begun, of the teacher that `config` names."""
-    teacher, before = config.algorithm.teacher_model, begun.algorithm.teacher_model
+def _teacher_commit_of(algorithm: AlgorithmConfig, begun: AlgorithmConfig) -> str | None:
+    """Return the commit with which a run has begun, of the teacher that `algorithm` names."""
+    teacher, before = algorithm.teacher_model, begun.teacher_model
     if teacher is None or before is None or teacher.is_pinned:
         return None
     same = teacher.name_or_path == before.name_or_path
@@ -252,7 +254,7 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
 
     values = begun.model_dump()
     config = config.with_reward_commits(commit_of)
-    config = config.with_teacher_at(_teacher_commit_of(config, begun))
+    config = config.with_teacher_at(_teacher_commit_of(config.algorithm, begun.algorithm))
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

@@ -18,12 +18,12 @@ from mortal_steps.config import (
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import shortened
+from mortal_steps.places.table import PLACES
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
-MODAL = "modal"
 PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""
 TOLD_EVERY_S = 10.0
@@ -64,10 +64,11 @@ def check_source(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
         )
-    if not compute.place.here and compute.backend != MODAL:
+    if not compute.place.takes_rows:
+        there = " or ".join(repr(name) for name, kind in PLACES.items() if kind.takes_rows)
         raise ConfigError(
-            f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} trains on this "
-            "machine or on Modal; leave compute.backend out"
+            f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} does not train "
+            f"there; it trains with {there}"
         )
     if compute.mode == "single_node" and not compute.place.here:
         raise ConfigError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.algorithm import TEACHER
+from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.field_metadata import shapes_state
 from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
@@ -84,7 +84,7 @@ def fork_run(
             f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
-    _check_kind(parent, config)
+    _check_kind(parent, config.algorithm)
     changes = changes_between(parent.config.identity(), config.identity())
     _check_shape(parent, config.model, config.training, changes)
     saved = _find_checkpoint(parent, at_step)
@@ -151,9 +151,9 @@ def _check_place(parent: Run) -> None:
         ) from error
 
 
-def _check_kind(parent: Run, config: RunConfig) -> None:
+def _check_kind(parent: Run, after: AlgorithmConfig) -> None:
     """Raise `ConfigError` for another algorithm where one of the two learns from rows."""
-    before, after = parent.config.algorithm, config.algorithm
+    before = parent.config.algorithm
     if before.type != after.type and (before.judges_by_loss or after.judges_by_loss):
         raise ConfigError(
             f"algorithm.type cannot be changed from {before.type!r} to {after.type!r} in a fork: "
@@ -182,7 +182,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         rewards = with_other_environments(Plan(config).environment, before.rewards)
         config = config.model_copy(update={"rewards": rewards})
     config = config.with_reward_commits(find_reward_commit)
-    return config.with_teacher_at(find_teacher_commit(config)).with_own_seed()
+    return config.with_teacher_at(find_teacher_commit(config.algorithm)).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:

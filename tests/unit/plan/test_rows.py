@@ -33,7 +33,7 @@ def test_the_source_is_the_algorithms():
         ({"data": {"source": "x.jsonl", "shuffle": False}}, ["data.shuffle", "'sequential'"]),
         ({"data": {"source": "x.jsonl", "on_long": "drop"}}, ["data.on_long", "max_length"]),
         ({"data": {"source": "x.jsonl", "eval_sets": {"train": "y"}}}, ["data.eval_sets.train"]),
-        ({"compute": {"backend": "ray"}}, ["compute.backend = 'ray'", "this machine or on Modal"]),
+        ({"compute": {"backend": "ray"}}, ["compute.backend = 'ray'", "with 'local' or 'modal'"]),
         (
             {"compute": {"backend": "modal", "mode": "single_node"}},
             ["compute.mode = 'single_node'"],
