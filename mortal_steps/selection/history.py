@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mortal_steps.errors import StoreError
 from mortal_steps.selection.record import FEWEST, Selected
 
 KEPT_OF_GROUP = 0.5
@@ -55,15 +54,9 @@ class History:
         self.step = step
 
     def bring_to(self, step: int) -> None:
-        """Learn from the steps before `step`. Raises `StoreError` for one without a record."""
+        """Learn from the steps before `step`, all of which have been added."""
         while self.step < step:
-            record = self._waiting.pop(self.step, None)
-            if record is None:
-                raise StoreError(
-                    f"selections.jsonl lacks the line of step {self.step + 1}, which decides what "
-                    "later steps sample; put the file back from a copy, or begin anew"
-                )
-            self._learn(record)
+            self._learn(self._waiting.pop(self.step))
 
     def _learn(self, record: Selected) -> None:
         self.by_value = {

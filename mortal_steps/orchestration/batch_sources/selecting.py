@@ -72,23 +72,22 @@ class Selecting(Rollouts):
         super().begin(step, published)
         log = self.session.run.logs.read(SELECTIONS)
         records = {row.pop("step") - 1: RECORD.validate_python(row) for row in log}
-        known = {number: records[number] for number in sorted(records) if number < step}
-        # A fork of other problems or rewards begins with no records.
-        if not known and step == self.session.run.info.first_step:
-            self._history.begin_at(step)
-            self._begins_at = step * self._config.training.batch_size
-            return
-        for number, record in known.items():
-            self._history.add(number, record)
-        self._history.bring_to(max(0, step - self._config.rollout.staleness))
-        if step:
-            self._begins_at = known[step - 1].position if step - 1 in known else self._lost(step)
-
-    def _lost(self, step: int) -> int:
-        raise StoreError(
-            f"{self.session.store.path(SELECTIONS)} lacks the line of step {step}, which decides "
-            "what later steps sample; put the file back from a copy, or begin anew"
-        )
+        first = self.session.run.info.first_step
+        if any(number < first for number in records):
+            first = 0  # a fork of other problems or rewards begins with no records
+        self._history.begin_at(first)
+        for number in range(first, step):
+            if number not in records:
+                raise StoreError(
+                    f"{self.session.store.path(SELECTIONS)} lacks the line of step {number + 1}, "
+                    "which decides what later steps sample; put the file back from a copy, or "
+                    "begin a new run"
+                )
+            self._history.add(number, records[number])
+        behind = records[step - 1].position if step > first else None
+        # Where nothing is recorded, as if all rows had been taken.
+        self._begins_at = step * self._config.training.batch_size if behind is None else behind
+        self._history.bring_to(max(first, step - self._config.rollout.staleness))
 
     async def roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
         """Sample the step's rounds; see `Rollouts`."""

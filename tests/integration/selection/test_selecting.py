@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.orchestration.batch_sources.selecting import Selecting
 from mortal_steps.orchestration.checking.checks import check_column
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.session import Session
@@ -99,6 +101,35 @@ def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
         logs = [run.logs.read(SELECTIONS) for run in (ended, parent)]
         assert logs[0] == logs[1] and len(logs[0]) == STEPS
     assert ended.manifest.final.weights_sha256 == parent.manifest.final.weights_sha256
+
+
+def test_a_fork_of_other_rewards_begins_anew_and_is_resumed(tmp_path):
+    """It has no records of its parent's steps, after a kill either."""
+    config = config_of(tmp_path, type="curriculum", pool=2)
+    with bare_flow.bare_in(tmp_path):
+        parent = bare_flow.go_on(config)
+        ends = []
+        for name, killed_after in (("whole", None), ("killed", 4)):
+            fork = fork_run(parent, ["rewards.weights=[2.0]"], at_step=2, run_id=name)
+            assert fork.logs.read(SELECTIONS) == []
+            if killed_after is not None:
+                with pytest.raises(bare_flow.Killed):
+                    bare_flow.go_on(fork.config, killed_after=killed_after)
+            ended = bare_flow.go_on(fork.config)
+            ends.append((ended.logs.read(SELECTIONS), ended.manifest.final.weights_sha256))
+    assert ends[0] == ends[1] and [row["step"] for row in ends[0][0]] == [3, 4, 5, 6]
+
+
+def test_a_log_that_lacks_a_step_is_named(tmp_path):
+    config = config_of(tmp_path, type="curriculum", pool=2)
+    with bare_flow.bare_in(tmp_path):
+        run = bare_flow.go_on(config)
+        rows = run.logs.read(SELECTIONS)
+        run.logs.replace(SELECTIONS, rows[:1] + rows[2:])
+        session = SimpleNamespace(run=run, store=run.store)
+        source = Selecting(session=session, workers=None)
+        with pytest.raises(StoreError, match="lacks the line of step 2,"):
+            source.begin(STEPS, [])
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):

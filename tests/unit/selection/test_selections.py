@@ -1,16 +1,17 @@
 """Selections as pure generators, and what a run remembers of its problems."""
 
 import random
+import tomllib
 from collections.abc import Sequence
 from functools import partial
 
 import pytest
 
-from mortal_steps.errors import StoreError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.selection.draw import Ask, Draw, Scores
 from mortal_steps.selection.history import History
 from mortal_steps.selection.record import Selected, selected
+from tests.support.docs_examples import settings, write_modules
 
 SIZE, GROUP, ROWS = 8, 16, 240
 KINDS = ("easy", "half", "hard")
@@ -119,6 +120,21 @@ def test_dynamic_fills_what_is_short_with_groups_that_do_not_differ():
     assert kept == list(range(SIZE))
 
 
+def test_the_selection_of_the_page_keeps_the_hardest_groups_that_differ(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_modules("selection.md", "Your own", tmp_path)
+    options = tomllib.loads(settings("selection.md", "Your own"))["selection"]
+    dice = random.Random(0)
+    by_chance = partial(scores_of, rates={"easy": 1.0, "half": 0.9, "hard": 0.2}, dice=dice)
+    rounds, scores, kept = play(selection(**options), draw(), by_chance)
+    assert [len(asked) for asked in rounds] == [2 * SIZE] and len(kept) == SIZE
+    left_out = set(range(2 * SIZE)) - set(kept)
+    hardest = max(sum(scores[number].known) for number in kept if scores[number].differ)
+    assert all(
+        not scores[number].differ or sum(scores[number].known) >= hardest for number in left_out
+    )
+
+
 def test_screen_samples_no_more_than_an_ordinary_step():
     dice, kind = random.Random(0), selection(type="screen", first=4)
     for step in range(50):
@@ -166,14 +182,6 @@ def test_a_history_of_the_same_records_is_the_same_in_every_order():
     for name in ("step", "share", "low", "high", "by_value"):
         assert getattr(again, name) == getattr(history, name)
     assert list(again.seen.items()) == list(history.seen.items())
-
-
-def test_a_step_without_a_record_is_named():
-    history = History(kind_of)
-    with pytest.raises(StoreError, match="lacks the line of step 1,"):
-        history.bring_to(3)
-    history.begin_at(3)
-    history.bring_to(3)
 
 
 @pytest.mark.parametrize("rates", [dict.fromkeys(KINDS, rate) for rate in (0.0, 0.01, 1.0)])
