@@ -1,0 +1,12 @@
+"""Recipes: stages that begin with what other stages have produced, as one pipeline.
+
+file          a recipe as it is written: stages, defaults, limits
+references    `stage:NAME` in a table, and what takes its place
+stages        what a stage is: what it needs, who it is, what it produces
+kinds         the kinds of stages, a file each
+products      what stages that are no runs have produced, on disk
+recipe        the graph: what is complete, what can begin
+checking      all stages, before the first begins
+record        a recipe on disk
+lineage       where a model comes from
+"""
