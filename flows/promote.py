@@ -106,27 +106,45 @@ async def promote(
         candidate = await bring_in(gate)
         while registry.production() != candidate:
             with contextlib.suppress(ProductionMovedError):  # compared anew then
-                threshold = min_gain if approval == "threshold" else None
-                return await _decided(gate, candidate, threshold)
+                request = str(flow_run.id)
+                if approval == "threshold":
+                    decided = await decide_by_threshold(gate, candidate, min_gain, request)
+                else:
+                    decided = await ask_person(gate, candidate, request)
+                return _ended(decided, registry)
     except (MortalError, OSError) as ended:
         return state_for(ended)
     return Completed(message=f"{candidate.id} is in production already")
 
 
-async def _decided(gate: Gate, candidate: ModelVersion, min_gain: float | None) -> State[Any]:
-    """Return the end of a comparison that needs no person, else None. Raises `ProductionMovedError`
-    if another model came into use meanwhile."""
+async def decide_by_threshold(
+    gate: Gate, candidate: ModelVersion, min_gain: float, request: str
+) -> Decision:
+    """Compare the candidate with the model in use, and decide by the gain; the same request is
+    decided once. Raises `ProductionMovedError` if another model came into use meanwhile."""
+    comparison = await gate.compare(candidate, partial(judge, gate))
+    verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
+    return await _decide(gate, comparison, verdict, by, request)
+
+
+async def ask_person(gate: Gate, candidate: ModelVersion, request: str) -> Decision:
+    """Compare them, and suspend the flow run until a person has decided. Raises as
+    `decide_by_threshold`."""
     comparison, registry = await gate.compare(candidate, partial(judge, gate)), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
-    if min_gain is not None:
-        verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
-    else:
-        await _show(page, comparison, registry, HOW_TO_APPROVE)
-        verdict, by = await _asked(comparison, registry.name)
-    decision = await decide(gate, comparison, verdict, by, str(flow_run.id))
+    await _show(page, comparison, registry, HOW_TO_APPROVE)
+    verdict, by = await _asked(comparison, registry.name)
+    return await _decide(gate, comparison, verdict, by, request)
+
+
+async def _decide(
+    gate: Gate, comparison: Comparison, verdict: Verdict, by: str, request: str
+) -> Decision:
+    decision = await decide(gate, comparison, verdict, by, request)
     outcome = f"**{decision.action.capitalize()}** by {decision.by}: {decision.why or 'no reason'}."
-    await _show(page, comparison, registry, outcome)
-    return _ended(decision, registry)
+    page = PageArtifact(f"promotion-{gate.registry.name}")
+    await _show(page, comparison, gate.registry, outcome)
+    return decision
 
 
 async def _show(

@@ -33,6 +33,10 @@ class Stop:
             self.reason, self.error = reason, error
             self._event.set()
 
+    async def wait(self) -> None:
+        """Return once a stop is requested."""
+        await self._event.wait()
+
     async def guard(self, work: Awaitable[T]) -> T:
         """Return the result of `work`. If the stop comes first, `work` is cancelled and
         `StopRequested` is raised."""

@@ -114,7 +114,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
 
-    _calm_console()
+    calm_console()
     flows.opened[:] = [opened]
     began = time.time()
     try:
@@ -143,7 +143,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
         raise _lost(server, opened, began, error) from error
 
 
-def _calm_console() -> None:
+def calm_console() -> None:
     """Leave out what `mortal` prints anyway; keep Prefect's other lines above the progress bar."""
     from prefect.logging.handlers import PrefectConsoleHandler
 

@@ -76,6 +76,10 @@ class RunStoppedError(MortalError):
     """Somebody asked the run to stop; it saved its state and goes on when it is resumed."""
 
 
+class RecipeError(MortalError):
+    """A stage of a recipe has ended with an error that is not MORTAL's, or without its product."""
+
+
 class WeightsMismatchError(MortalError):
     """A rollout worker's weights are not the version it was told to sample with."""
 

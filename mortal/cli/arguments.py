@@ -68,6 +68,15 @@ def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
     return Path(run).parent, Path(run).name
 
 
+def names_recipe(config: Path) -> bool:
+    """Return whether a file holds a recipe. Only one that can be read does; whoever reads it next
+    says what is wrong with another."""
+    try:
+        return b"[stages" in config.read_bytes()
+    except OSError:
+        return False
+
+
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an option for each of `PANELS` in the place of its `**flags`."""
     parameters = [_parameter(flag, panel) for panel, flags in PANELS.items() for flag in flags]

@@ -14,11 +14,13 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
+    names_recipe,
     split_run,
     with_flags,
 )
 from mortal.terminal.output import checking, say, tell
-from mortal_steps.runs.argument import RUNS_DIR
+from mortal_steps.errors import ConfigError
+from mortal_steps.runs.argument import RECIPES, RUNS_DIR
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.plan.run_config import RunConfig
@@ -42,8 +44,9 @@ ConfigFile = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG",
-        help="Configuration file, such as those in deployments/configs. Default: train "
-        "Qwen2.5-0.5B-Instruct to write programs, on 128 problems from the hub.",
+        help="Configuration file, such as those in deployments/configs, or a recipe, a file with "
+        "[stages]. Default: train Qwen2.5-0.5B-Instruct to write programs, on 128 problems from "
+        "the hub.",
     ),
 ]
 
@@ -70,14 +73,29 @@ def train(
             "needs; make no run.",
         ),
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STAGE",
+            help="Of a recipe: make this stage, and those that it begins with. May be repeated.",
+        ),
+    ] = None,
     **flags: Any,
 ) -> None:
-    """Train a model as a configuration file and flags describe.
+    """Train a model as a configuration file and flags describe, or all stages of a recipe.
 
     Each flag in the panels below the first sets the configuration key in parentheses; --set sets
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
+    if config is not None and names_recipe(config):
+        from mortal.cli.recipes import train_recipe
+
+        given = {**flags, "run_id": run_id, "detach": detach or None}
+        train_recipe(config, overrides or (), only or (), runs_dir, given, dry_run=dry_run)
+        return
+    if only:
+        raise ConfigError("--only is for the stages of a recipe, a TOML file with [stages]")
     from mortal_steps.plan.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
@@ -141,11 +159,17 @@ def resume(
     detach: Detach = False,
     trust: Trust = False,
 ) -> None:
-    """Continue a run that ended early; what it has already generated is reused."""
+    """Continue a run that ended early; what it has already generated is reused. Of a recipe: make
+    the stages that are not complete."""
     checking(f"looking at run {run_id}")
+    runs_dir, run_id = split_run(run_id, runs_dir)
+    if (runs_dir / RECIPES / run_id).is_dir() and not (runs_dir / run_id).exists():
+        from mortal.cli.recipes import resume_recipe
+
+        resume_recipe(runs_dir, run_id, overrides or ())
+        return
     from mortal_steps.orchestration.open_run import resume_config
 
-    runs_dir, run_id = split_run(run_id, runs_dir)
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
     if accept_changed_rewards:
         from mortal_steps.orchestration import open_run

@@ -90,6 +90,12 @@ def load_config(
     else:
         origin = f"{path} and the command line" if overridden or flags else str(path)
         config = parse_config(values, origin)
+    return checked(config)
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """Return the configuration; raises `ConfigError` where its sections alone cannot tell that
+    something is wrong: an option that TRL does not have, a mode that the place does not know."""
     if (kind := config_of(config.algorithm.type)) is not None:
         check_names(config.training.trl, kind)
     config.compute.check_mode()

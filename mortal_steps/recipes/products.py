@@ -51,9 +51,14 @@ async def make_product(stage: MadeStage, job: Job, say: Say) -> Product:
             headline=", ".join(f"{name} {value:g}" for name, value in metrics.items()),
             made_at=time.time(),
         )
-        store.write_record(RECORD, product, Product)
+        write_product(job, product)
         store.remove_folder(WORK)
         return product
+
+
+def write_product(job: Job, product: Product) -> None:
+    """Keep what a stage has produced."""
+    RunStore(job.folder).write_record(RECORD, product, Product)
 
 
 def read_product(job: Job) -> Product | None:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import MAIN, Reference, references_in, replaced
+from mortal_steps.registry.registry import Decision
+from mortal_steps.runs.argument import RECIPES
 
 OutputKind = Literal["model", "dataset", "folder", "run", "decision"]
 """`model`: a folder that engines load; `dataset`: a file of rows; `folder`: whatever a function has
 written; `run`: a run directory; `decision`: of a gate."""
-RECIPES = ".recipes"
-"""In the folder of the runs: what belongs to recipes and is no run."""
 SHORT = 10
 """Digits of an identity that names of folders have."""
 Say = Callable[[str], None]
@@ -126,6 +127,8 @@ class Stage(ABC):
 
     outputs: ClassVar[Mapping[str, OutputKind]]
     """What it produces, by the name after `stage:NAME/`; that of `stage:NAME` is empty."""
+    is_configured: ClassVar[bool] = False
+    """Whether its table is a run's configuration, and so has the recipe's `[defaults]`."""
 
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         """`values` is the stage's table without `type`, whole: defaults and files are in it. Raises
@@ -137,7 +140,9 @@ class Stage(ABC):
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         """Return the kinds of outputs that may stand there."""
-        raise ConfigError(f"stages.{self.name}.{reference.key} = {str(reference)!r}: {NO_REFERENCE}")
+        raise ConfigError(
+            f"stages.{self.name}.{reference.key} = {str(reference)!r}: {NO_REFERENCE}"
+        )
 
     @abstractmethod
     def parts(self) -> Any:
@@ -158,6 +163,10 @@ class Stage(ABC):
     def product(self, job: Job) -> Product | None:
         """Return what it has produced, if that is there, whole."""
 
+    def computes(self, job: Job) -> RunConfig | None:
+        """Return the configuration that says what it computes on, if it has one."""
+        return None
+
     def model(self) -> Mapping[str, Any] | None:
         """Return the table `[model]` with which it begins, as it is written."""
         return None
@@ -167,7 +176,41 @@ class Stage(ABC):
         return None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GateSettings:
+    """What a gate decides about, and how."""
+
+    run_id: str
+    name: str
+    """Name of the model in the registry."""
+    models_dir: Path
+    approval: Literal["person", "threshold"]
+    min_gain: float
+    overrides: tuple[str, ...]
+    """Changes to how models are compared."""
+
+
 NO_REFERENCE = "nothing of another stage can stand here; name a file or folder"
+
+
+class RunStage(Stage):
+    """A stage that is a run."""
+
+    @abstractmethod
+    def config(self, job: Job) -> RunConfig:
+        """Return the configuration of the run, with its id. Raises `ConfigError`."""
+
+
+class GateStage(Stage):
+    """A stage that ends with a decision, which may be a person's."""
+
+    @abstractmethod
+    def settings(self, job: Job) -> GateSettings:
+        """Return what is decided about."""
+
+    @abstractmethod
+    def decided(self, job: Job, decision: Decision) -> Product:
+        """Keep the decision as what the stage has produced."""
 
 
 class MadeStage(Stage):

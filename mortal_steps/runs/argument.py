@@ -14,3 +14,7 @@ def run_argument(run_dir: Path) -> str:
     folder = run_dir.absolute().parent
     where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
     return f"{run_dir.name}{where}"
+
+
+RECIPES = ".recipes"
+"""In the folder of the runs: what belongs to recipes and is no run."""

@@ -1,0 +1,91 @@
+"""`type = "train"`: a run, of any algorithm. The table of the stage is its configuration."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
+from mortal_steps.orchestration.open_run import follow_link
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.kinds.configured import (
+    check_decided,
+    configuration,
+    wanted_at,
+    with_stand_ins,
+)
+from mortal_steps.recipes.references import MAIN, Reference
+from mortal_steps.recipes.stages import Job, Output, OutputKind, Product, RunStage, Say, StandIns
+from mortal_steps.report.summary import summarize
+from mortal_steps.runs.run import Run, find_run
+from mortal_steps.serving.models import folder_of_trained
+from mortal_steps.store.identity import IDENTITY_FILE
+
+AS_BEGUN = ("model", "data", "rewards", "algorithm")
+"""Tables of a begun run that hold paths: its own count, since what is behind them is the same."""
+
+
+class TrainStage(RunStage):
+    """A run."""
+
+    outputs: ClassVar[Mapping[str, OutputKind]] = {MAIN: "model", "run": "run"}
+    is_configured: ClassVar[bool] = True
+
+    def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
+        check_decided(name, values)
+        super().__init__(name, {**values, "name": f"{recipe}-{name}"}, recipe)
+        self._written = configuration(name, self.values)
+
+    def wanted(self, reference: Reference) -> Sequence[OutputKind]:
+        return wanted_at(self.name, reference)
+
+    def parts(self) -> Any:
+        return parts_of(self._written)
+
+    def model(self) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] = self.values.get("model", {})
+        return found
+
+    def config(self, job: Job) -> RunConfig:
+        chosen = configuration(self.name, job.values(self.values))
+        begun = self._begun(job)
+        kept = {} if begun is None else {name: getattr(begun.config, name) for name in AS_BEGUN}
+        places = {"run_id": job.id, "runs_dir": str(job.runs_dir)}
+        return chosen.model_copy(update={**kept, **places})
+
+    def check(self, stand_ins: StandIns, say: Say) -> None:
+        values, unknown = with_stand_ins(self.values, stand_ins)
+        config = configuration(self.name, values)
+        if unknown:
+            say(f"its rows are checked once {unknown[0].stage} has made them")
+            return
+        config = config.model_copy(update={"model": follow_link(config.model)})
+        config = config.model_copy(update={"run_id": config.name}).with_own_seed()
+        preflight.check(resolve_defaults(config), say=say)
+
+    def product(self, job: Job) -> Product | None:
+        run = self._begun(job)
+        if run is None or not run.is_complete():
+            return None
+        folder, sha256 = folder_of_trained(run)
+        path, summary = os.path.relpath(folder, job.runs_dir.absolute()), summarize(run)
+        return Product(
+            recipe=job.recipe,
+            stage=job.stage,
+            job_id=job.id,
+            outputs={
+                MAIN: Output(kind="model", path=path, sha256=sha256),
+                "run": Output(kind="run", path=job.id, sha256=run.info.uid),
+            },
+            inputs=job.inputs,
+            metrics=dict(summary.eval),
+            headline=summary.headline,
+            made_at=run.manifest.updated_at,
+        )
+
+    def _begun(self, job: Job) -> Run | None:
+        if not (Path(job.runs_dir) / job.id / IDENTITY_FILE).exists():
+            return None
+        return find_run(job.runs_dir, job.id)

@@ -1,0 +1,52 @@
+"""What a stage takes of this machine, and which stages may run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from mortal_steps.orchestration.batch_sources.base import has_samplers
+from mortal_steps.places.base import place_of
+from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.recipes.file import LimitsConfig
+from mortal_steps.recipes.stages import Job, RunStage, Stage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What a stage takes of this machine while it runs."""
+
+    here: bool
+    """Whether it computes on this machine."""
+    gpus: frozenset[str] = frozenset()
+    """The GPUs of this machine that it computes on, by uuid."""
+
+    @classmethod
+    def by(cls, stage: Stage, job: Job) -> Taken:
+        """Return what a stage takes; what is no run, and names no GPUs, takes cores alone."""
+        config = stage.config(job) if isinstance(stage, RunStage) else stage.computes(job)
+        return cls(here=True) if config is None else _by_run(config)
+
+
+def _by_run(config: RunConfig) -> Taken:
+    place = place_of(Plan(config).place)
+    if not config.compute.place.here:
+        return Taken(here=False)
+    samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
+    found = place.placement(samples=samples)
+    return Taken(here=True, gpus=frozenset(gpu.uuid for gpu in found.gpus))
+
+
+def fits(wanted: Taken, taken: Collection[Taken], limits: LimitsConfig) -> bool:
+    """Return whether a stage may begin beside these. No two are on one GPU; one that wants more
+    GPUs than the limit begins alone."""
+    if not wanted.here:
+        return True
+    here = [each for each in taken if each.here]
+    if not wanted.gpus:
+        return sum(not each.gpus for each in here) < limits.cpu_stages
+    in_use = frozenset[str]().union(*(each.gpus for each in here))
+    if wanted.gpus & in_use:
+        return False
+    return not in_use or limits.gpus is None or len(wanted.gpus | in_use) <= limits.gpus

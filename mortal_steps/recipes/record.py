@@ -1,0 +1,158 @@
+"""A recipe on disk: what it was begun with, and how its stages stand.
+
+runs/.recipes/<name>/
+  recipe.json                  the record
+  logs/<stage>.log             what the process of a stage prints
+  lock, lease.json             of the process that drives the recipe
+  <stage>-<identity>/          products of stages that are no runs (products.py)
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mortal_steps.errors import RunNotFoundError, StoreError
+from mortal_steps.extensions import nearest
+from mortal_steps.recipes.file import RecipeConfig, parse_recipe
+from mortal_steps.runs.argument import RECIPES
+from mortal_steps.runs.lease import acquire, is_driven
+from mortal_steps.store import RunStore
+
+RECORD = "recipe.json"
+Status = Literal["running", "completed", "failed", "stopped", "waiting", "interrupted"]
+"""`waiting`: for a person's decision; `interrupted`: running, and no process drives it."""
+Standing = Literal["waits", "ready", "running", "complete", "failed", "stopped", "asks", "refused"]
+"""`asks`: a person has to decide; `refused`: a gate before it has not let the model pass."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageRecord:
+    """How a stage stands."""
+
+    kind: str
+    """Name of its kind, such as `train`."""
+    parents: tuple[str, ...]
+    """Stages that it takes something from."""
+    standing: Standing = "waits"
+    job_id: str | None = None
+    """Name of its folder and, if it is a run, the run's id. None while an input is missing."""
+    headline: str = ""
+    """What was reached, why it failed, or what it waits for."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    sha256: str | None = None
+    """Digest of its main output."""
+    began_at: float | None = None
+    """Seconds since the epoch, of the attempt that the recipe has made now; None: it was complete
+    before."""
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecipeRecord:
+    """A recipe, as it was last driven."""
+
+    name: str
+    uid: str
+    config: Mapping[str, Any]
+    """The recipe as plain values, with the files of its stages in it."""
+    working_dir: str
+    """Where relative paths start."""
+    only: tuple[str, ...] = ()
+    """Stages that were asked for; none: all."""
+    status: Status = "running"
+    error: str | None = None
+    ui_url: str | None = None
+    """Page of its flow run."""
+    stages: Mapping[str, StageRecord] = field(default_factory=dict)
+    """In an order in which each comes after those that it takes something from."""
+    began_at: float = field(default_factory=time.time)
+    updated_at: float = 0.0
+
+    def recipe(self) -> RecipeConfig:
+        return parse_recipe(self.config, origin=f"recipe {self.name}")
+
+
+class RecipeFolder:
+    """The folder of a recipe."""
+
+    def __init__(self, runs_dir: Path, name: str) -> None:
+        self.store = RunStore(runs_dir / RECIPES / name)
+        self.name = name
+        self.runs_dir = runs_dir
+
+    def read(self) -> RecipeRecord | None:
+        """Return the record; raises `CorruptFileError`. What no process drives is not running."""
+        found = self.store.find_record(RECORD, RecipeRecord)
+        if found is None:
+            return None
+        record = found[1]
+        if record.status == "running" and not is_driven(self.store):
+            return replace(record, status="interrupted")
+        return record
+
+    def begin(
+        self, config: RecipeConfig, only: tuple[str, ...], ui_url: str | None
+    ) -> RecipeRecord:
+        """Record that the recipe is driven, and with what."""
+        before = self.store.find_whole(RECORD, RecipeRecord, "written anew")
+        record = RecipeRecord(
+            name=self.name,
+            uid=before[1].uid if before else uuid.uuid4().hex,
+            config=config.model_dump(mode="json", exclude_none=True),
+            working_dir=os.getcwd(),
+            only=only,
+            ui_url=ui_url,
+        )
+        self.write(record)
+        return record
+
+    def write(self, record: RecipeRecord) -> None:
+        self.store.write_record(RECORD, replace(record, updated_at=time.time()), RecipeRecord)
+
+    def log_file(self, stage: str) -> Path:
+        return self.store.path(f"logs/{stage}.log")
+
+    def acquire(self) -> Any:
+        """Become the one process that drives it. Raises `StoreError` if another does."""
+        self.store.root.mkdir(parents=True, exist_ok=True)
+        return acquire(self.store)
+
+
+def find_recipe(runs_dir: Path, name: str) -> RecipeFolder:
+    """Return the folder of a recipe that was begun; raises `RunNotFoundError`."""
+    folder = RecipeFolder(runs_dir, name)
+    if folder.store.path(RECORD).exists():
+        return folder
+    known = [each.name for each in list_recipes(runs_dir)]
+    near = nearest(name, known, cutoff=0.6)
+    meant = f"; did you mean {near}?" if near else ""
+    raise RunNotFoundError(
+        f"no recipe {name!r} in {runs_dir}{meant} (recipes there: {', '.join(known) or 'none'})"
+    )
+
+
+def is_recipe_name(runs_dir: Path, name: str) -> bool:
+    """Return whether a recipe of this name was begun there."""
+    return (runs_dir / RECIPES / name / RECORD).exists()
+
+
+def list_recipes(runs_dir: Path) -> list[RecipeFolder]:
+    """Return the recipes that were begun, by name."""
+    found = sorted((runs_dir / RECIPES).glob(f"*/{RECORD}"))
+    return [RecipeFolder(runs_dir, path.parent.name) for path in found]
+
+
+def working_dir_of(record: RecipeRecord) -> Path:
+    """Return where relative paths of the recipe start. Raises `StoreError` for a folder that is not
+    on this machine."""
+    path = Path(record.working_dir)
+    if not path.is_dir():
+        raise StoreError(
+            f"recipe {record.name} was begun in {path}, which is not there; go to the folder of "
+            "the project, and begin it with its file: what is complete is not made again"
+        )
+    return path

@@ -1,0 +1,68 @@
+"""What a recipe asks of Prefect beside its stages: order after a kill, and places among others."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+from prefect.concurrency.asyncio import concurrency
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.states import Crashed
+
+from mortal_tasks.segments import PAGE, UNFINISHED
+from mortal_tasks.server_watch import best_effort
+
+RECIPE_TAG = "recipe:"
+"""Before the recipe's name: a tag of all its flow runs."""
+GPUS = "gpus"
+"""Name of a global concurrency limit: GPUs that the recipes of a server share, if there is one."""
+
+
+async def mark_what_was_left(name: str) -> None:
+    """Mark flow runs and task runs of the recipe that a killed process has left as Crashed, but for
+    those of deployments, which automations begin again. Whoever calls this drives the recipe."""
+    await best_effort(_mark(name), "what was left unfinished stays Running")
+
+
+async def _mark(name: str) -> None:
+    own = str(flow_run.id)
+    state = {"type": {"any_": UNFINISHED}}
+    of_recipe = {"tags": {"all_": [f"{RECIPE_TAG}{name}"]}}
+    async with get_client() as client:
+        found = await client.read_flow_runs(
+            flow_run_filter=FlowRunFilter.model_validate({**of_recipe, "state": state})
+        )
+        left = [each for each in found if str(each.id) != own and each.deployment_id is None]
+        crashed = Crashed(message="The process that drove the recipe ended.")
+        for each in left:
+            await client.set_flow_run_state(each.id, crashed, force=True)
+        if not left:
+            return
+        of_those = FlowRunFilter.model_validate({"id": {"any_": [each.id for each in left]}})
+        unfinished = TaskRunFilter.model_validate({"state": state})
+        while runs := await client.read_task_runs(
+            flow_run_filter=of_those, task_run_filter=unfinished, limit=PAGE
+        ):
+            for run in runs:
+                await client.set_task_run_state(run.id, crashed, force=True)
+
+
+@contextlib.asynccontextmanager
+async def gpus_of_the_server(number: int) -> AsyncIterator[None]:
+    """Hold so many of the GPUs that the recipes of a server share during the block, if the server
+    has a global concurrency limit for them; wait until they are free."""
+    if not number or not await _is_limited():
+        yield
+        return
+    async with concurrency(GPUS, occupy=number):
+        yield
+
+
+async def _is_limited() -> bool:
+    async with get_client() as client:
+        try:
+            limit = await client.read_global_concurrency_limit_by_name(GPUS)
+        except ObjectNotFound:
+            return False
+        return bool(limit.active)
