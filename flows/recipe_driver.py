@@ -18,6 +18,7 @@ from mortal_flows.gate_stage import Asking, pass_gate
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stage_process import FlowCall, StageProcess
 from mortal_flows.stop import Stop
+from mortal_steps.config import LoggingConfig
 from mortal_steps.errors import MortalError, RecipeError, RunStoppedError
 from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.costs import within_budget
@@ -29,10 +30,12 @@ from mortal_steps.recipes.record import RecipeFolder, StageRecord
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
 from mortal_tasks.recipe import gpus_of_the_server
 from mortal_tasks.reporter import PageArtifact
-from mortal_tasks.server_watch import best_effort
+from mortal_tasks.server_watch import best_effort, watch_server
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at how far the stages are."""
+PATIENCE_S = LoggingConfig().server_timeout_s
+"""Seconds that a recipe goes on without the server."""
 TRAIN, MAKE = "mortal_flows.grpo_train:grpo_train", "mortal_flows.make_stage:make_stage"
 
 
@@ -76,29 +79,39 @@ class RecipeDriver:
     async def drive(self) -> str:
         """Make all stages that are not complete; return what was reached, in a line. Raises the
         error that ended a stage, once no other can go on, and `RunStoppedError`."""
+        warn = get_run_logger().warning
+        async with watch_server(PATIENCE_S, self._stop.request) as self._server:
+            with stop_on_signals(self._stop, warn, deployed=self._deployed):
+                return await self._drive()
+
+    async def _drive(self) -> str:
         say = get_run_logger().info
-        with stop_on_signals(self._stop, get_run_logger().warning, deployed=self._deployed):
-            self._found = await asyncio.to_thread(self._recipe.look)
-            self._show_all()
-            await self._check()
-            complete = [name for name, each in self._found.items() if each.state == "complete"]
-            for name in complete:
-                say("%-10s complete before: %s", name, self._headline(name))
-            await self._make_all()
-        return self._end(made=len(self._found) - len(complete))
+        self._found = await asyncio.to_thread(self._recipe.look)
+        self._show_all()
+        await self._check()
+        complete = [name for name, each in self._found.items() if each.state == "complete"]
+        for name in complete:
+            say("%-10s complete before: %s", name, self._headline(name))
+        await self._make_all()
+        await self._server.back()
+        return self._end()
 
     async def _check(self) -> None:
         """Check every stage before the first begins."""
 
         def tell(name: str, line: str) -> None:
+            if self._stop.requested:
+                raise RunStoppedError("stopped before any stage began")
             get_run_logger().info("%-10s %s", name, line)
 
         await asyncio.to_thread(check_stages, self._recipe, self._found, tell)
 
     async def _make_all(self) -> None:
         while not self._stop.requested:
-            self._begin_what_can_begin()
-            if self._working:
+            if not self._server.away:
+                self._begin_what_can_begin()
+            self._server.check()
+            if self._working or self._server.away:
                 await self._wait()
             elif not (self._asking and await self._ask()):
                 return
@@ -226,7 +239,7 @@ class RecipeDriver:
             f"stopped ({self._stop.reason}); `mortal resume {self._recipe.name}` goes on"
         )
 
-    def _end(self, made: int) -> str:
+    def _end(self) -> str:
         """Return what was reached. Raises the error of a stage that failed."""
         refused = [name for name, each in self._found.items() if each.state == "refused"]
         if self._failed:
@@ -237,12 +250,19 @@ class RecipeDriver:
                 f"stage {name} waits for a decision: {asking.how}; then `mortal resume "
                 f"{self._recipe.name}` goes on"
             )
-        reached = f"{made} stages made" if made else "nothing to do: every stage was complete"
+        reached = self._made_in_words()
         if refused:
             first = self._found[refused[0]]
             reached += f"; {', '.join(refused)} did not begin: {first.why}"
         self._note(status="completed")
         return reached
+
+    def _made_in_words(self) -> str:
+        made = [name for name, each in self._record.stages.items() if each.began_at is not None]
+        before = len(self._record.stages) - len(made)
+        if not made:
+            return "nothing to do: every stage was complete"
+        return f"made {', '.join(made)}" + (f"; complete before: {before}" if before else "")
 
     def _fail(self) -> None:
         name, error = next(iter(self._failed.items()))

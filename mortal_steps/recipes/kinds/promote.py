@@ -87,8 +87,10 @@ class PromoteStage(GateStage):
         )
 
     def product(self, job: Job) -> Product | None:
-        """Return what was decided about this very model, by whichever way."""
-        if (found := read_product(job)) is not None:
+        """Return what was decided. Where a person decides, an answer to `mortal promote` about this
+        very model counts as well."""
+        found = read_product(job)
+        if found is not None or self._config.approval != "person":
             return found
         run = next(each for each in job.inputs if each.key == "run")
         settings = self.settings(job)
@@ -96,7 +98,9 @@ class PromoteStage(GateStage):
         made = [
             each
             for each in registry.history()
-            if each.action != "rolled back" and each.version.run_uid == run.output.sha256
+            if each.action != "rolled back"
+            and each.version.run_uid == run.output.sha256
+            and not (each.request or "").startswith(f"{job.recipe}-{job.stage}-")
         ]
         return self.decided(job, made[-1]) if made else None
 

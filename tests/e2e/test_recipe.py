@@ -1,0 +1,143 @@
+"""`mortal train` of a recipe: killed in its stages, resumed, and trained again after changes."""
+
+import json
+import shutil
+
+import pytest
+
+from mortal_steps.recipes.file import read_recipe
+from mortal_steps.recipes.recipe import Recipe
+from tests.support.command import Mortal
+from tests.support.recipes import (
+    digests,
+    kill_recipe,
+    kill_stage,
+    left_running,
+    record_of,
+    wait_until,
+    write_recipe,
+)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(server, tmp_path_factory):
+    """A project with the recipe, trained to its end."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_recipe(folder)
+    said = Mortal(folder, server.api_url)("train", "words.toml")
+    return folder, said
+
+
+def test_a_recipe_goes_to_its_end(undisturbed):
+    folder, said = undisturbed
+    assert "made sft, rm, grpo, gate" in said
+    record = record_of(folder)
+    assert [each.standing for each in record.stages.values()] == ["complete"] * 4
+    assert (folder / "models" / "words" / "production").is_symlink()
+
+
+def test_killed_in_its_stages_it_ends_with_the_same_bits(undisturbed, tmp_path, server):
+    write_recipe(tmp_path)
+    mortal = Mortal(tmp_path, server.api_url)
+    process = mortal.start("train", "words.toml")
+    wait_until(tmp_path, "sft", 8, process)
+    kill_recipe(tmp_path)
+    process.communicate()
+    assert record_of(tmp_path).status == "interrupted"
+    process = mortal.start("resume", "words")
+    wait_until(tmp_path, "rm", 3, process)
+    kill_stage(tmp_path, "rm")
+    said, _ = process.communicate()
+    assert process.returncode == 1 and "stage rm failed; grpo, gate did not begin" in said
+    process = mortal.start("resume", "words")
+    wait_until(tmp_path, "grpo", 1, process)
+    kill_stage(tmp_path, "grpo")
+    kill_recipe(tmp_path)
+    process.communicate()
+    said = mortal("resume", "words")
+    assert digests(tmp_path) == digests(undisturbed[0])
+    assert left_running(server.api_url) == []
+
+
+def test_what_is_complete_is_not_made_again(undisturbed, server):
+    folder, _ = undisturbed
+    said = Mortal(folder, server.api_url)("train", "words.toml")
+    assert "nothing to do: every stage was complete" in said
+
+
+ALL = ["sft", "rm", "grpo", "gate"]
+CHANGES = {
+    "nothing": ([], []),
+    "where checkpoints are kept": (["stages.grpo.checkpoints.keep_last=5"], []),
+    "how it is logged": (["defaults.logging.segment_steps=3"], []),
+    "a limit": (["limits.cpu_stages=2"], []),
+    "workers": (["stages.grpo.rollout.num_rollout_workers=2"], []),
+    "the seed of all": (["defaults.seed=3"], ALL),
+    "a rate of sft": (["stages.sft.training.learning_rate=2e-2"], ALL),
+    "the model": (["stages.sft.model.new.hidden_size=32"], ALL),
+    "a rate of the reward model": (
+        ["stages.rm.training.learning_rate=2e-2"],
+        ["rm", "grpo", "gate"],
+    ),
+    "steps of grpo": (["stages.grpo.training.max_steps=5"], ["grpo", "gate"]),
+    "the temperature": (["stages.grpo.rollout.temperature=0.9"], ["grpo", "gate"]),
+    "what the gate wants": (["stages.gate.min_gain=-9.0"], ["gate"]),
+    "the name in use": (["stages.gate.name=other"], ["gate"]),
+    "where models are": (["stages.gate.models_dir=others"], []),
+}
+"""Overrides, and the stages that they make again."""
+
+
+def to_do(file, overrides=()):
+    """Return the stages that would be made: those that are not complete."""
+    found = Recipe(read_recipe(file, overrides)).look()
+    return [name for name, each in found.items() if each.state != "complete"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_makes_what_depends_on_it(undisturbed, change, monkeypatch):
+    folder, _ = undisturbed
+    overrides, expected = CHANGES[change]
+    monkeypatch.chdir(folder)
+    assert to_do(folder / "words.toml", overrides) == expected
+
+
+def test_files_count_by_what_is_in_them(undisturbed, tmp_path, monkeypatch):
+    moved = tmp_path / "moved"
+    shutil.copytree(undisturbed[0], moved, symlinks=True)
+    monkeypatch.chdir(moved)
+    file = moved / "words.toml"
+    assert to_do(file) == []
+    (moved / "rows.jsonl").rename(moved / "demonstrations.jsonl")
+    assert to_do(file, ["stages.sft.data.source=demonstrations.jsonl"]) == []
+    assert to_do(file, [f"stages.sft.data.source={moved}/demonstrations.jsonl"]) == []
+    (moved / "demonstrations.jsonl").rename(moved / "rows.jsonl")
+    (moved / "readme.txt").write_text("of no account")
+    assert to_do(file) == []
+    with (moved / "rewards.py").open("a") as rewards:
+        rewards.write("\n# edited\n")
+    assert to_do(file) == ["grpo", "gate"]
+    shutil.copy(undisturbed[0] / "rewards.py", moved / "rewards.py")
+    pairs = (moved / "pairs.jsonl").read_text().splitlines()
+    (moved / "pairs.jsonl").write_text("\n".join([*pairs[1:], pairs[0]]))
+    assert to_do(file) == ["rm", "grpo", "gate"]
+    (moved / "pairs.jsonl").write_text("\n".join(pairs))
+    assert to_do(file) == []
+    run = next((moved / "runs").glob("words-rm-*"))
+    final = run / "final" / "model.safetensors"
+    final.chmod(0o644)
+    final.write_bytes(final.read_bytes()[:-1] + b"?")
+    assert to_do(file) == ["rm", "grpo", "gate"]  # as far as one knows before rm is made again
+
+
+def test_a_parent_that_is_made_again_with_the_same_bits_changes_nothing(
+    undisturbed, tmp_path, server
+):
+    copied = tmp_path / "copied"
+    shutil.copytree(undisturbed[0], copied, symlinks=True)
+    for run in (copied / "runs").glob("words-sft-*"):
+        shutil.rmtree(run)
+    said = Mortal(copied, server.api_url)("train", "words.toml")
+    assert "made sft; complete before: 3" in said
+    record = json.loads((copied / "runs/.recipes/words/recipe.json").read_text().splitlines()[1])
+    assert record["stages"]["rm"]["began_at"] is None
