@@ -18,13 +18,12 @@ from typing import IO, Any
 
 import cloudpickle
 
+from mortal_flows.deployed import VARIABLE
 from mortal_steps.errors import MortalError, WorkerLostError
 from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer
 from mortal_steps.users_code.loading import import_code
 
-DEPLOYED = "MORTAL_IN_DEPLOYMENT"
-"""Set in the process of a stage whose recipe a deployment has begun."""
 LOOK_EVERY_S = 0.1
 
 
@@ -46,7 +45,7 @@ class StageProcess:
         """Begin the stage; what its process prints is added to the file `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         reads, writes = os.pipe()
-        environment = {**os.environ, **({DEPLOYED: "1"} if deployed else {})}
+        environment = {**os.environ, **({VARIABLE: "1"} if deployed else {})}
         with log.open("ab") as output:
             self._process = Child(
                 [sys.executable, "-P", "-m", "mortal_flows.stage_process", str(writes)],

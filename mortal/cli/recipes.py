@@ -17,7 +17,7 @@ def train_recipe(
     dry_run: bool,
 ) -> None:
     """Make the stages of a recipe that are not complete, or say what there is to do."""
-    from mortal.recipes import drive_recipe, rehearse_recipe
+    from mortal.drive_recipe import drive_recipe, rehearse_recipe
     from mortal_steps.recipes.file import read_recipe
 
     flags = [name for name, value in given.items() if value not in (None, [])]
@@ -38,7 +38,7 @@ def train_recipe(
 
 def resume_recipe(runs_dir: Path, name: str, overrides: Sequence[str]) -> None:
     """Go on with a recipe as it was last begun."""
-    from mortal.recipes import resume_recipe as go_on
+    from mortal.drive_recipe import resume_recipe as go_on
 
     if overrides:
         raise ConfigError(

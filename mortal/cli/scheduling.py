@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides
+from mortal.cli.arguments import Overrides, names_recipe
 from mortal.terminal.output import say
 
 PORTS = (4200, 0)
@@ -104,16 +105,17 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. Runs go one at a time, and further ones wait. With --cron, a run that
-    would begin more than an hour late is skipped. Relative paths start in the current folder.
-    Edits of the configuration take effect when you start this command again.
+    runs that ended early. Of a recipe it makes recipe/NAME, each start of which makes what is not
+    complete. Runs go one at a time, and further ones wait. With --cron, a run that would begin more
+    than an hour late is skipped. Relative paths start in the current folder. Edits of the
+    configuration take effect when you start this command again.
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.select_server import prefect_server
-    from mortal_steps.plan.loader import load_config
 
-    settings = load_config(config, overrides or [])
-    _refuse_contradictions(settings.run_id, cron, timezone)
+    read = _recipe if names_recipe(config) else _run
+    served = read(config, overrides or [])
+    _refuse_contradictions(served.run_id, cron, timezone)
     for variable, value in QUIET_PREFECT.items():
         os.environ.setdefault(variable, value)
     with prefect_server(say, PORTS) as running:
@@ -122,19 +124,60 @@ def schedule(
         from mortal.server.scheduled import cron_schedule, next_time
 
         times = cron_schedule(cron, timezone or "UTC") if cron is not None else None
-        deployed = name or settings.name
-        with scheduled.serving_alone(f"grpo-train/{deployed}", running.api_url):
+        deployed = name or served.name
+        with scheduled.serving_alone(f"{served.flow}/{deployed}", running.api_url):
             say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
-            say(f"start a run there, or with   {start} grpo-train/{deployed}")
+            say(f"start a run there, or with   {start} {served.flow}/{deployed}")
             if times is not None:
                 say(f"the next run is due on {next_time(times):%Y-%m-%d at %H:%M %Z}")
             say(f"{config} was read now; after an edit, start this command again")
-            if settings.run_id is not None:
-                say(f"run_id = {settings.run_id} is fixed: each start continues that same run")
-            values = settings.model_dump(mode="json", exclude_unset=True)
-            values["runs_dir"] = settings.runs_dir
-            scheduled.serve(values, name=deployed, schedule=times, say=say)
+            if served.run_id is not None:
+                say(f"run_id = {served.run_id} is fixed: each start continues that same run")
+            scheduled.serve(served.deployments(deployed, times), say)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """What `mortal schedule` serves."""
+
+    flow: str
+    name: str
+    run_id: str | None
+    deployments: Callable[[str, Any], Sequence[Any]]
+    """Makes Prefect's deployments, of a name and a schedule; it imports Prefect."""
+
+
+def _run(file: Path, overrides: list[str]) -> Served:
+    from mortal_steps.plan.loader import load_config
+
+    config = load_config(file, overrides)
+    values = config.model_dump(mode="json", exclude_unset=True)
+    values["runs_dir"] = config.runs_dir
+
+    def deployments(name: str, schedule: Any) -> Sequence[Any]:
+        from mortal.server.scheduled import scheduled_deployments
+
+        return scheduled_deployments(values, name, schedule)
+
+    return Served(
+        flow="grpo-train", name=config.name, run_id=config.run_id, deployments=deployments
+    )
+
+
+def _recipe(file: Path, overrides: list[str]) -> Served:
+    from mortal_steps.recipes.file import read_recipe
+    from mortal_steps.recipes.recipe import Recipe
+
+    config = read_recipe(file, overrides)
+    Recipe(config)  # raises for what is no graph
+
+    def deployments(name: str, schedule: Any) -> Sequence[Any]:
+        from mortal.server.scheduled import scheduled_recipe
+
+        return [scheduled_recipe(config, name, schedule)]
+
+    return Served(flow="recipe", name=config.name, run_id=None, deployments=deployments)
 
 
 def _refuse_contradictions(run_id: str | None, cron: str | None, timezone: str | None) -> None:

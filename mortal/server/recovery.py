@@ -31,7 +31,7 @@ from prefect.events.schemas.automations import (
     Posture,
 )
 
-FLOWS = ("promote", "grpo-train")
+FLOWS = ("promote", "grpo-train", "recipe")
 """The flows whose runs are restarted. Everything that these flows do may safely be repeated."""
 SILENT = "mortal: a silent run has crashed"
 CRASHED = "mortal: a crashed run recovers"
@@ -43,7 +43,7 @@ HEARTBEAT_SETTING = "PREFECT_FLOWS_HEARTBEAT_FREQUENCY"
 HEARTBEAT_DEFAULT_S = 180
 """Prefect's default, for deployments that do not set the heartbeat."""
 
-MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {' and '.join(FLOWS)}."
+MADE_FOR_ALL = f"`mortal automate` made this for the deployments of {', '.join(FLOWS)}."
 
 
 def events(*names: str) -> set[str]:

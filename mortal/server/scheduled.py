@@ -12,7 +12,7 @@ import inspect
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,11 @@ from mortal.server.local_server import join_server
 from mortal.server.resilient_runner import ResilientRunner
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
-from mortal_flows.grpo_train import NAME, grpo_train
+from mortal_flows.grpo_train import grpo_train
+from mortal_flows.recipe import recipe
 from mortal_steps import __version__
 from mortal_steps.errors import ConfigError
+from mortal_steps.recipes.file import RecipeConfig
 from mortal_steps.store.files import locked_at_once, writing
 from mortal_steps.system.streams import let_go_of_terminals
 
@@ -53,6 +55,13 @@ TRAINS = """Train with the settings that were given to `mortal schedule`, one ru
 
 Runs begin only while `mortal schedule` is running; see `docs/operations.md`.
 """
+MAKES = """Make the stages of a recipe that are not complete, as it was given to `mortal schedule`.
+
+- **To change some settings**: `overrides` of another `recipe_file`.
+- **If it ended early**: *Retry*, or start it again. What is complete is not made again.
+
+Flow runs begin only while `mortal schedule` is running; see `docs/recipes.md`.
+"""
 RESUMES = """Continue a run of `{name}` at its last step. `mortal runs` lists the ids for `run_id`.
 
 It ends with the same bits as a run that was never interrupted. See `docs/operations.md`.
@@ -64,22 +73,15 @@ REMEDY = (
 )
 
 
-def serve(
-    settings: Mapping[str, Any],
-    *,
-    name: str,
-    schedule: Schedule | None,
-    say: Callable[[str], None],
-) -> None:
-    """Serve deployments with these settings until a signal ends this process. Raises `ConfigError`
-    if the server has a deployment of that name in a work pool."""
-    deployments = scheduled_deployments(settings, name, schedule)
+def serve(deployments: Sequence[RunnerDeployment], say: Callable[[str], None]) -> None:
+    """Serve these deployments until a signal ends this process. Raises `ConfigError` if the server
+    has one of these names in a work pool."""
     for deployment in deployments:
-        _refuse_pooled(deployment.name)
+        _refuse_pooled(f"{deployment.flow_name}/{deployment.name}")
     runner = ResilientRunner(deployments, say)
     asyncio.run(runner.deploy())
     for deployment in deployments:
-        say(f"serving {NAME}/{deployment.name}")
+        say(f"serving {deployment.flow_name}/{deployment.name}")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -108,6 +110,26 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
         await runner.astop()
     waiting.cancel()
     await serving
+
+
+def scheduled_recipe(
+    config: RecipeConfig, name: str, schedule: Schedule | None
+) -> RunnerDeployment:
+    """Return the deployment `NAME` of a recipe."""
+    parameters: dict[str, Any] = {"config": config.model_dump(mode="json")}
+    if schedule is not None:
+        parameters["skip_after_min"] = SKIP_AFTER_MIN
+    return RunnerDeployment.from_flow(
+        recipe,
+        name=name,
+        schedule=schedule,
+        concurrency_limit=ONE_AT_A_TIME,
+        parameters=parameters,
+        description=MAKES,
+        tags=["recipe"],
+        version=__version__,
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    )
 
 
 def scheduled_deployments(
@@ -145,12 +167,12 @@ def scheduled_deployments(
 def _refuse_pooled(name: str) -> None:
     with get_client(sync_client=True) as client:
         try:
-            pool = client.read_deployment_by_name(f"{NAME}/{name}").work_pool_name
+            pool = client.read_deployment_by_name(name).work_pool_name
         except ObjectNotFound:
             return
     if pool is not None:
         raise ConfigError(
-            f"the deployment {NAME}/{name} belongs to the workers of the pool {pool!r}; serve "
+            f"the deployment {name} belongs to the workers of the pool {pool!r}; serve "
             "under another --name"
         )
 

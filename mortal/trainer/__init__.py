@@ -13,9 +13,11 @@ objects/    turns Python objects among the parameters into files
 owner       the trainer's side of the process that drives the run, and their messages
 process     the inside of that process, and what it can do
 result      the result of a run; its table of metrics is in metrics_table
+recipe      `Recipe`: trainers as stages that begin with what other stages produce
 """
 
 from mortal.trainer.modes import Distributed, GPUConfig, SingleNode
+from mortal.trainer.recipe import Recipe
 from mortal.trainer.result import TrainingResult
 from mortal.trainer.rows import DPOTrainer, KTOTrainer, RewardTrainer, SFTTrainer
 from mortal.trainer.trainer import MortalTrainer
@@ -26,6 +28,7 @@ __all__ = [
     "GPUConfig",
     "KTOTrainer",
     "MortalTrainer",
+    "Recipe",
     "RewardTrainer",
     "SFTTrainer",
     "SingleNode",

@@ -77,11 +77,20 @@ def evaluate_rows(config: RunConfig) -> dict[str, float]:
     return {f"eval_{name.removeprefix('eval_')}": value for name, value in metrics.items()}
 
 
+def recipe(config: Mapping[str, Any], only: list[str]) -> None:
+    """Make the stages of a recipe."""
+    from mortal.drive_recipe import drive_recipe
+    from mortal_steps.recipes.file import parse_recipe
+
+    drive_recipe(parse_recipe(config), only)
+
+
 ACTIONS: dict[str, Callable[..., Any]] = {
     "train": train,
     "detach": detach,
     "evaluate": evaluate,
     "evaluate_rows": evaluate_rows,
+    "recipe": recipe,
 }
 
 

@@ -10,6 +10,7 @@ from mortal.trainer.objects.code import name_of, pickled, spec_of
 from mortal.trainer.objects.models import saved, tokenizer_of
 from mortal_steps.config.rewards import RewardTerm, in_full
 from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.recipes.references import find_reference
 from mortal_steps.rewards.code_execution.environment import CodeExecutionEnvironment
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rewards.judge.environment import LLMJudgeEnvironment
@@ -70,6 +71,8 @@ def terms_of(
 
 
 def _term(reward: Any, place: str, runs_dir: str, tokenizer: Any) -> dict[str, Any]:
+    if (stage := find_reference(reward, place)) is not None:
+        return {"type": "model", "model": str(stage), "name": stage.stage}
     if isinstance(reward, str):
         try:
             term = in_full(reward)
