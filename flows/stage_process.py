@@ -112,7 +112,7 @@ def _run(call: FlowCall) -> bool:
     from prefect.flow_engine import run_flow
 
     flow = import_code(call.flow, "the flow of the stage")
-    made = run_flow(
+    made: Any = run_flow(
         flow=flow,
         parameters=dict(call.parameters),
         context=dict(call.context),

@@ -2,9 +2,11 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import concurrency
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
@@ -34,7 +36,7 @@ async def _mark(name: str) -> None:
             flow_run_filter=FlowRunFilter.model_validate({**of_recipe, "state": state})
         )
         left = [each for each in found if str(each.id) != own and each.deployment_id is None]
-        crashed = Crashed(message="The process that drove the recipe ended.")
+        crashed: State[Any] = Crashed(message="The process that drove the recipe ended.")
         for each in left:
             await client.set_flow_run_state(each.id, crashed, force=True)
         if not left:

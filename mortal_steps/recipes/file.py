@@ -76,8 +76,9 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "recipe") -> RecipeCon
 def with_files(values: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the values with the files that stages name as `config` read into their tables."""
     whole = copy.deepcopy(dict(values))
-    stages = whole.get(STAGES)
-    for name, table in stages.items() if isinstance(stages, dict) else ():
+    given = whole.get(STAGES)
+    stages = given if isinstance(given, dict) else dict[str, Any]()
+    for name, table in stages.items():
         if isinstance(table, dict) and (named := table.pop("config", None)) is not None:
             file = Path(str(named)).expanduser()
             beside = path.parent / file
