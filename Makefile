@@ -122,6 +122,9 @@ nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 m
 chaos-episodes: venv  ## The same with models that call tools: 200 kills inside episodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents
 
+chaos-recipe: venv  ## A recipe killed in its stages and between them, 20 times each: recipe, stage, both, server (KILLS=, SEED=)
+	$(BIN)/python -m benchmarks.recipe_chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos
 
