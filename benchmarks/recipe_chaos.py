@@ -15,18 +15,20 @@ import argparse
 import contextlib
 import os
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal.driver import QUIET_PREFECT
 from mortal_steps.errors import MortalError
 from mortal_steps.runs.run import find_run
 from tests.support.chaos.server import KillableServer
-from tests.support.command import Mortal
 from tests.support.recipes import (
     digests,
     kill_recipe,
@@ -80,8 +82,8 @@ def main() -> None:
     for place, times in sorted(killed.items()):
         table.add_row(place, str(times))
     console.print(table)
-    found = {"seed": args.seed, "recipes": number, "kills": dict(killed), "faults": faults}
-    write_results(args.output, found)
+    results: dict[str, Any] = {"seed": args.seed, "recipes": number, "faults": faults}
+    write_results(args.output, {**results, "kills": dict(killed)})
     for fault in faults:
         _say(fault)
     sys.exit(1 if faults else 0)
@@ -90,8 +92,21 @@ def main() -> None:
 def _undisturbed(folder: Path, server: KillableServer) -> dict[str, str | None]:
     folder.mkdir()
     write_recipe(folder)
-    Mortal(folder, server.api_url)("train", "words.toml")
+    said, _ = (process := _start(folder, server, "train", "words.toml")).communicate()
+    if process.returncode:
+        raise Broken(said)
     return digests(folder)
+
+
+def _start(folder: Path, server: KillableServer, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mortal", *arguments],
+        cwd=folder,
+        env={**os.environ, "PREFECT_API_URL": server.api_url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def _under_fire(
@@ -100,10 +115,9 @@ def _under_fire(
     """Run a recipe to its end through some kills; return the digests of its stages."""
     folder.mkdir()
     write_recipe(folder)
-    mortal = Mortal(folder, server.api_url)
     command = ("train", "words.toml")
     for _ in range(PER_RECIPE):
-        process = mortal.start(*command)
+        process = _start(folder, server, *command)
         command = ("resume", "words")
         stage, step = drawn.choice(["sft", "rm", "grpo", "gate", "between"]), 0
         if stage in STEPS:
@@ -120,7 +134,7 @@ def _under_fire(
             server.wait()
         process.communicate(timeout=PATIENCE_S)
     for _ in range(3):  # a stage that was killed alone ends the recipe, too
-        process = mortal.start(*command)
+        process = _start(folder, server, *command)
         said, _ = process.communicate(timeout=PATIENCE_S)
         if process.returncode == 0:
             return digests(folder)
@@ -128,7 +142,7 @@ def _under_fire(
     raise Broken(f"does not come to its end: {said}")
 
 
-def _reached(folder: Path, stage: str, step: int, process) -> bool:  # noqa: ANN001
+def _reached(folder: Path, stage: str, step: int, process: subprocess.Popen[str]) -> bool:
     """Wait until the recipe is there; False if its process ends before."""
     deadline = time.monotonic() + PATIENCE_S
     complete = _complete(folder)
@@ -176,7 +190,7 @@ def _kill(folder: Path, server: KillableServer, whom: str) -> None:
         _try(kill_recipe, folder)
 
 
-def _try(kill, *given) -> None:  # noqa: ANN001, ANN002
+def _try(kill: Callable[..., None], *given: Any) -> None:
     """Kill a process that may just have ended, or not have begun."""
     with contextlib.suppress(MortalError, ProcessLookupError, AssertionError):
         kill(*given)

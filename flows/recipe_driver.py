@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from prefect.context import serialize_context
 from prefect.exceptions import TerminationSignal
@@ -26,8 +25,9 @@ from mortal_steps.recipes.page import recipe_page
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
-from mortal_steps.recipes.record import RecipeFolder, StageRecord
+from mortal_steps.recipes.record import RecipeFolder
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
+from mortal_steps.recipes.standings import Standings
 from mortal_tasks.recipe import gpus_of_the_server
 from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort, watch_server
@@ -59,7 +59,8 @@ class RecipeDriver:
     def __enter__(self) -> Self:
         """Become the one process that drives the recipe. Raises `StoreError` if another does."""
         self._lease = self._folder.acquire()
-        self._record = self._folder.begin(self._recipe.config, self._only, flow_run_url())
+        record = self._folder.begin(self._recipe.config, self._only, flow_run_url())
+        self._standings = Standings(self._folder, self._recipe, record)
         return self
 
     def __exit__(
@@ -70,10 +71,10 @@ class RecipeDriver:
     ) -> None:
         for process in self._processes.values():
             process.kill()
-        if self._record.status == "running":  # nothing has said how it has ended
+        if self._standings.record.status == "running":  # nothing has said how it has ended
             stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
             said = None if error is None or stopped else str(error)
-            self._note(status="stopped" if stopped else "failed", error=said)
+            self._standings.recipe("stopped" if stopped else "failed", said)
         self._lease.release()
 
     async def drive(self) -> str:
@@ -87,7 +88,7 @@ class RecipeDriver:
     async def _drive(self) -> str:
         say = get_run_logger().info
         self._found = await asyncio.to_thread(self._recipe.look)
-        self._show_all()
+        self._standings.look(self._found)
         await self._check()
         complete = [name for name, each in self._found.items() if each.state == "complete"]
         for name in complete:
@@ -122,17 +123,28 @@ class RecipeDriver:
             if each.state != "ready" or name in (*self._working, *self._failed, *self._asking):
                 continue
             assert each.job is not None
-            taken = Taken.by(self._recipe.stages[name], each.job)
+            try:
+                taken = Taken.by(self._recipe.stages[name], each.job)
+            except MortalError as error:
+                self._has_failed(name, error)
+                continue
             if fits(taken, self._taken.values(), self._recipe.config.limits):
                 self._taken[name] = taken
-                self._working[name] = asyncio.create_task(self._work(name, each.job, taken))
+                self._working[name] = asyncio.create_task(self._work(name, taken))
 
-    async def _work(self, name: str, job: Job, taken: Taken) -> Product | Asking | None:
+    async def _work(self, name: str, taken: Taken) -> Product | Asking | None:
         """Make a stage; return what it has produced, None if it was stopped before."""
         stage = self._recipe.stages[name]
         async with gpus_of_the_server(len(taken.gpus)):
+            # Its data may have been edited while other stages were made.
+            now = await asyncio.to_thread(self._recipe.look_at, name, self._found)
+            job = now.job
+            assert job is not None
+            if now.product is not None:
+                return now.product
+            self._standings.look({name: now})
             get_run_logger().info("%-10s begins: %s", name, job.id)
-            self._note_stage(name, standing="running", began_at=time.time(), headline="")
+            self._standings.begins(name)
             if isinstance(stage, GateStage):
                 return await pass_gate(stage, job)
             process = StageProcess(
@@ -152,7 +164,7 @@ class RecipeDriver:
             jobs = [each.job for each in self._found.values() if each.job]
             config = within_budget(stage.config(job), self._recipe.config.limits.max_cost, jobs)
             return FlowCall(flow=TRAIN, parameters={"config": config}, context=context)
-        kind = self._record.stages[name].kind
+        kind = self._recipe.kinds[name]
         given = {"kind": kind, "config": self._recipe.config, "job": job}
         return FlowCall(flow=MAKE, parameters=given, context=context)
 
@@ -185,42 +197,45 @@ class RecipeDriver:
         if error is not None:
             if not isinstance(error, Exception):
                 raise error
-            self._failed[name] = error
-            get_run_logger().error("%-10s failed: %s", name, error)
-            self._note_stage(name, standing="failed", headline=str(error), ended_at=time.time())
+            self._has_failed(name, error)
             return
         made = task.result()
         if made is None:
-            self._note_stage(name, standing="stopped", ended_at=time.time())
+            self._standings.ends(name, standing="stopped")
             if not self._stop.requested:  # somebody has stopped this stage alone
                 self._stop.request(f"stage {name} was stopped")
         elif isinstance(made, Asking):
             self._asking[name] = made
-            self._note_stage(name, standing="asks", headline=made.how)
+            self._standings.stage(name, standing="asks", headline=made.how)
         else:
             self._complete(name, made)
+
+    def _has_failed(self, name: str, error: Exception) -> None:
+        self._failed[name] = error
+        get_run_logger().error("%-10s failed: %s", name, error)
+        self._standings.ends(name, standing="failed", headline=str(error))
 
     def _complete(self, name: str, product: Product) -> None:
         before = self._found[name]
         self._found[name] = replace(before, state="complete", product=product)
-        self._note_stage(name, standing="complete", ended_at=time.time())
+        self._standings.ends(name, standing="complete")
         get_run_logger().info("%-10s done: %s", name, product.headline)
         for other in self._recipe.stages:
             if name in self._recipe.after(other):
                 self._found[other] = self._recipe.look_at(other, self._found)
-        self._show_all()
+        self._standings.look(self._found)
 
     async def _ask(self) -> bool:
         """Ask for the first decision that is missing: in a deployment, where the flow run is
         suspended until somebody has made it. Elsewhere return False."""
         name, asking = next(iter(self._asking.items()))
-        self._note(status="waiting")
+        self._standings.recipe("waiting")
         await self._show()
         if not self._deployed:
             return False
         product = await asking.ask()
         del self._asking[name]
-        self._note(status="running")
+        self._standings.recipe("running")
         self._complete(name, product)
         return True
 
@@ -232,7 +247,7 @@ class RecipeDriver:
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         for name in list(self._working):
             self._ended(name, self._working.pop(name))
-        self._note(status="stopped")
+        self._standings.recipe("stopped")
         if taken_away:
             raise TerminationSignal(signal.SIGTERM)
         raise RunStoppedError(
@@ -250,19 +265,12 @@ class RecipeDriver:
                 f"stage {name} waits for a decision: {asking.how}; then `mortal resume "
                 f"{self._recipe.name}` goes on"
             )
-        reached = self._made_in_words()
+        reached = self._standings.made_in_words()
         if refused:
             first = self._found[refused[0]]
             reached += f"; {', '.join(refused)} did not begin: {first.why}"
-        self._note(status="completed")
+        self._standings.recipe("completed")
         return reached
-
-    def _made_in_words(self) -> str:
-        made = [name for name, each in self._record.stages.items() if each.began_at is not None]
-        before = len(self._record.stages) - len(made)
-        if not made:
-            return "nothing to do: every stage was complete"
-        return f"made {', '.join(made)}" + (f"; complete before: {before}" if before else "")
 
     def _fail(self) -> None:
         name, error = next(iter(self._failed.items()))
@@ -272,7 +280,7 @@ class RecipeDriver:
             f"stage {name} failed{behind}: {error}\nOnce that is mended, `mortal resume "
             f"{self._recipe.name}` goes on; what is complete is not made again"
         )
-        self._note(status="failed", error=said)
+        self._standings.recipe("failed", said)
         if isinstance(error, MortalError) and len(error.args) == 1:
             raise type(error)(said) from error
         raise RecipeError(said) from error
@@ -281,38 +289,8 @@ class RecipeDriver:
         product = self._found[name].product
         return product.headline if product else ""
 
-    def _show_all(self) -> None:
-        """Record how each stage stands."""
-        for name, each in self._found.items():
-            known = self._record.stages.get(name)
-            if known is not None and known.standing in ("running", "failed", "asks"):
-                continue
-            product = each.product
-            main = product.outputs.get("") if product else None
-            changes: dict[str, Any] = {
-                "standing": each.state,
-                "job_id": each.job.id if each.job else None,
-                "headline": product.headline if product else each.why,
-                "metrics": dict(product.metrics) if product else {},
-                "sha256": main.sha256 if main else None,
-            }
-            self._note_stage(name, write=False, **changes)
-        self._folder.write(self._record)
-
-    def _note_stage(self, name: str, *, write: bool = True, **changes: Any) -> None:
-        known = self._record.stages.get(name) or StageRecord(
-            kind=self._recipe.kinds[name], parents=tuple(self._recipe.parents(name))
-        )
-        stages = {**self._record.stages, name: replace(known, **changes)}
-        self._record = replace(self._record, stages=stages)
-        if write:
-            self._folder.write(self._record)
-
-    def _note(self, **changes: Any) -> None:
-        self._record = replace(self._record, **changes)
-        self._folder.write(self._record)
-
     async def _show(self) -> None:
-        text = recipe_page(self._record, self._recipe.runs_dir)
-        showing = self._page.put(text, f"recipe {self._recipe.name}: {self._record.status}")
+        record = self._standings.record
+        text = recipe_page(record, self._recipe.runs_dir)
+        showing = self._page.put(text, f"recipe {self._recipe.name}: {record.status}")
         await best_effort(showing, "the page of the recipe is not shown")

@@ -36,6 +36,22 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
     return status_of(find_run(runs_dir, run_id))
 
 
+def stop_recipe(runs_dir: Path, name: str, patience_s: float) -> str:
+    """Stop a recipe that a process of this machine drives; return its status then. Raises as
+    `stop_local`."""
+    # Imported where used: to stop a run needs none of it.
+    from mortal_steps.recipes.record import find_recipe
+
+    folder = find_recipe(runs_dir, name)
+    driver = read_lease(folder.store)
+    if driver is None or not driver.holds() or not driver.is_here():
+        raise StoreError(f"no process of this machine drives recipe {name}; nothing to stop")
+    os.kill(driver.pid, signal.SIGINT)
+    _wait_for_end(name, driver, lambda: read_lease(folder.store), patience_s)
+    record = folder.read()
+    return record.status if record else "stopped"
+
+
 def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
     """Stop a run on Modal; raises as `stop_local` does."""
     from mortal.remote.runs import remote_status

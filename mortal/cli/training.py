@@ -186,13 +186,17 @@ def stop(
         float, typer.Option(metavar="SECONDS", help="How long to wait for the run to end.")
     ] = 600,
 ) -> None:
-    """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
+    """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers. Of a recipe: stop
+    the stages that run.
 
     If you call this a second time, a run on this machine stops at once.
     """
-    from mortal.stopping import stop_local, stop_remote
+    from mortal.stopping import stop_local, stop_recipe, stop_remote
 
     runs_dir, run_id = split_run(run_id, runs_dir)
+    if volume is None and (runs_dir / RECIPES / run_id).is_dir():
+        say(f"{run_id}: {stop_recipe(runs_dir, run_id, timeout_s)}")
+        return
     if volume is not None:
         ended = stop_remote(volume, run_id, timeout_s)
     else:

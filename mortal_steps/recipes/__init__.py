@@ -7,6 +7,9 @@ kinds         the kinds of stages, a file each
 products      what stages that are no runs have produced, on disk
 recipe        the graph: what is complete, what can begin
 checking      all stages, before the first begins
-record        a recipe on disk
+record        a recipe on disk; its stages while it is driven are in standings
+identity      what decides what a configuration produces
+places        what stages take of this machine, and costs, what they may cost
+progress      how far stages are, in words, and page, the recipe as a page
 lineage       where a model comes from
 """
