@@ -8,6 +8,7 @@ from typing import Any, Literal
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
 from mortal_steps.recipes.file import RecipeConfig, merged
+from mortal_steps.recipes.identity import code_digest
 from mortal_steps.recipes.references import MAIN, Reference
 from mortal_steps.recipes.stages import (
     Input,
@@ -19,6 +20,7 @@ from mortal_steps.recipes.stages import (
     StandIns,
 )
 from mortal_steps.recipes.table import STAGES, TRAIN
+from mortal_steps.users_code.loading import names_code
 
 State = Literal["complete", "ready", "waits", "refused"]
 """`waits`: for a stage that it takes something from; `refused`: a gate that it comes after has not
@@ -65,7 +67,9 @@ class Recipe:
             raise ConfigError(f"stages.{name}.type: {error}") from None
         if found.is_configured:
             table = merged(self.config.defaults, table)
-        return found(name, table, self.name)
+        stage = found(name, table, self.name)
+        stage.code = code_digest(str(kind)) if names_code(str(kind)) else None
+        return stage
 
     def parents(self, name: str) -> Sequence[str]:
         """Return the stages that a stage takes something from, each once."""

@@ -136,6 +136,8 @@ class Stage(ABC):
         self.name = name
         self.recipe = recipe
         self.values = values
+        self.code: str | None = None
+        """Digest of the code of a kind that a user wrote."""
         self.references = tuple(references_in(values))
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
@@ -151,7 +153,7 @@ class Stage(ABC):
 
     def identity(self, inputs: Sequence[Input]) -> str:
         taken = {each.key: each.output.sha256 for each in inputs}
-        whole = [type(self).__name__, self.parts(), taken]
+        whole = [type(self).__name__, self.code, self.parts(), taken]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
     @abstractmethod
