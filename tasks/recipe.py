@@ -23,18 +23,23 @@ GPUS = "gpus"
 
 async def mark_what_was_left(name: str) -> None:
     """Mark flow runs and task runs of the recipe that a killed process has left as Crashed, but for
-    those of deployments, which automations begin again. Whoever calls this drives the recipe."""
+    those of deployments, which automations begin again, and tag this flow run so that it is found.
+    Whoever calls this drives the recipe."""
     await best_effort(_mark(name), "what was left unfinished stays Running")
 
 
 async def _mark(name: str) -> None:
     own = str(flow_run.id)
-    state = {"type": {"any_": UNFINISHED}}
-    of_recipe = {"tags": {"all_": [f"{RECIPE_TAG}{name}"]}}
+    state, tag = {"type": {"any_": UNFINISHED}}, f"{RECIPE_TAG}{name}"
     async with get_client() as client:
+        this = await client.read_flow_run(flow_run.id)
+        await client.update_flow_run(this.id, tags=list(dict.fromkeys([*this.tags, tag])))
         found = await client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate({**of_recipe, "state": state})
+            flow_run_filter=FlowRunFilter.model_validate({"tags": {"all_": [tag]}, "state": state})
         )
+        # One that was killed before it had the tag.
+        named = {"name": {"any_": [this.name]}, "state": state}
+        found += await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(named))
         left = [each for each in found if str(each.id) != own and each.deployment_id is None]
         crashed: State[Any] = Crashed(message="The process that drove the recipe ended.")
         for each in left:

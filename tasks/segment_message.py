@@ -6,6 +6,7 @@ steps 10-19: reward 0.062, 0.5 s/step; train_step 41 %, generate 31 %, reward 12
 from mortal_steps.report.status import mean_reward
 from mortal_steps.report.timings import STAGES_OF_A_STEP, stage_rows
 from mortal_steps.report.units import number
+from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.run import Run
 
 MOST_STAGES = 3
@@ -19,13 +20,14 @@ def segment_name(first: int, last: int) -> str:
 def segment_message(run: Run, first: int, last: int, took_s: float | None) -> str:
     """Describe the steps that are done of a segment, which took so many seconds in all (None:
     unknown). Steps are counted from 0, as in the names of stages."""
-    rewards = [row["reward"] for row in run.metrics() if first < row["step"] <= last + 1]
-    if not rewards:
+    rows = [row for row in run.metrics() if first < row["step"] <= last + 1]
+    if not rows:
         return f"{segment_name(first, last)}: none is done"
-    parts = [f"reward {number(mean_reward(rewards))}"]
+    name = "loss" if learns_without_rewards(rows[-1]) else "reward"
+    parts = [f"{name} {number(mean_reward([row.get(name) for row in rows]))}"]
     if took_s is not None:
-        parts.append(f"{took_s / len(rewards):.2g} s/step")
-    done = first + len(rewards) - 1
+        parts.append(f"{took_s / len(rows):.2g} s/step")
+    done = first + len(rows) - 1
     timings = [
         row
         for row in run.timings()
