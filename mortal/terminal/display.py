@@ -120,6 +120,8 @@ def show_run(run: RunSummary) -> None:
     if run.eval:
         scores = scores_text(run.eval, run.eval_intervals)
         line("held-out", f"{scores}  (after step {run.eval_step})")
+    if run.first_eval:
+        line("before", f"{scores_text(run.first_eval)}  (after step {run.first_eval_step})")
     if run.eval_gain:
         line("gain", gain_text(run.eval_gain))
     _show_curve(run)

@@ -18,6 +18,8 @@ from mortal_steps.types.identity import ModelFile
 
 WEIGHTS = (".safetensors", ".bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+OF_A_RUN = ("final-merged", "final")
+"""Folders of a run directory with its trained model; of an adapter, the first can be loaded."""
 GGUF = b"GGUF"
 """How a file of llama.cpp begins."""
 OTHERS = (".json", ".model", ".txt", ".jinja", ".py")
@@ -60,7 +62,9 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
     if gguf is not None and not weight_files(folder):
         raise ModelError(_import_first(called, gguf))
     if not (folder / "config.json").exists():
-        raise ModelError(f"{named} has no config.json; it is no model folder")
+        trained = [each for name in OF_A_RUN if (each := folder / name).is_dir()]
+        meant = f"; name {trained[0]}, the model of that run" if trained else ""
+        raise ModelError(f"{named} has no config.json: it is no model folder{meant}")
     if whole and not any((folder / name).exists() for name in TOKENIZERS):
         raise ModelError(
             f"{named} has no tokenizer (none of {', '.join(TOKENIZERS)}); save one there with "

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -119,6 +119,10 @@ class RunSummary(RunStatus):
     """Why the run ended before the last step that it was begun with; empty if it did not."""
     is_unchanged: bool = False
     """Whether the final model has the weights that the run began with."""
+    first_eval: Mapping[str, float] = field(default_factory=dict)
+    """The same as `eval` of the first evaluation, where rows are judged by their loss and there is
+    a later one."""
+    first_eval_step: int | None = None
 
     @property
     def builds_model(self) -> bool:
@@ -208,7 +212,16 @@ def summarize(run: Run) -> RunSummary:
         ended=run.ended.why if run.ended else "",
         all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
         is_unchanged=_is_unchanged(run),
+        **_first_evaluation(evaluations),
     )
+
+
+def _first_evaluation(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields about the first evaluation; of scored problems, `eval_gain` tells more."""
+    if len(evaluations) < 2 or "loss" not in evaluations[0] or "reward" in evaluations[0]:
+        return {}
+    first = dict(evaluations[0])
+    return {"first_eval_step": first.pop("step"), "first_eval": first}
 
 
 def _is_unchanged(run: Run) -> bool:

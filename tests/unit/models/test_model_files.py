@@ -100,6 +100,13 @@ def test_an_adapter_is_refused_with_the_way_to_a_model(tmp_path):
         check_folder(tmp_path)
 
 
+def test_a_run_directory_is_refused_with_the_folder_of_its_model(tmp_path):
+    for name in ("final", "final-merged"):  # the latter beside the adapter in `final`
+        (tmp_path / name).mkdir()
+        with refused(ModelError, f"name {tmp_path / name}, the model of that run"):
+            check_folder(tmp_path)
+
+
 def test_the_parameters_are_those_of_the_files_that_are_loaded(tmp_path):
     for name in ("one", "two", "consolidated"):
         save_file({name: np.zeros((2, 3), np.float32)}, tmp_path / f"{name}.safetensors")

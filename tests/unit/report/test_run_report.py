@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import json
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mortal.terminal.display import console, show_run
+from mortal.terminal.output import print_json
 from mortal_steps.config import RewardsConfig
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.markdown import bar, code, fenced, table
@@ -19,7 +21,7 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.types import FinalModel
+from mortal_steps.types import Evaluation, FinalModel, StageTiming
 from mortal_steps.types.identity import ModelFile
 from tests.support.run_info import run_info
 
@@ -254,3 +256,28 @@ def test_long_text_keeps_its_beginning_and_its_end():
 
 def test_a_bar_is_as_long_as_its_share():
     assert [len(bar(share)) for share in (0.0, 0.001, 0.5, 1.0)] == [0, 1, 10, 20]
+
+
+def test_held_out_rows_are_shown_as_they_were_before_training_as_well(run, capsys):
+    """Of scored problems, a line tells the gain; of rows, nothing else would."""
+    assert "before" not in shown_on_a_terminal(run)
+    judged = [
+        {"step": 0, "loss": 0.694, "accuracy": 0.42, "margin": 0.1},
+        {"step": 4, "loss": 0.319, "accuracy": 0.925, "margin": 3.0},
+    ]
+    run.logs.replace("evaluations.jsonl", judged[:1])
+    run.update(evaluation=evaluation(**judged[0]))
+    assert "before" not in shown_on_a_terminal(run), "there is no later one"
+    run.logs.replace("evaluations.jsonl", judged)
+    run.update(evaluation=evaluation(**judged[1]))
+    text = shown_on_a_terminal(run)
+    assert "held-out     loss 0.319, accuracy 0.925  (after step 4)" in text
+    assert "before       loss 0.694, accuracy 0.420  (after step 0)" in text
+    print_json(summarize(run))
+    found = json.loads(capsys.readouterr().out)
+    assert {"step": found["first_eval_step"], **found["first_eval"]} == judged[0]
+
+
+def evaluation(step, **metrics):
+    timing = StageTiming(stage="evaluate", step=step)
+    return Evaluation(step=step, num_problems=2, metrics=metrics, timing=timing)
