@@ -2,12 +2,23 @@
 
 import asyncio
 import hashlib
+import tomllib
 from pathlib import Path
 
 from mortal_steps.recipes.products import make_product
 from mortal_steps.recipes.stages import Input, Job, Output, StandIns
+from mortal_steps.recipes.table import STAGES
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.folders import files_below
+from tests.support.project import CONFIG
+
+TINY = {
+    **tomllib.loads(CONFIG),
+    "data": {"source": "train.jsonl", "max_samples": 12, "eval_samples": 6},
+    "evaluation": {"num_generations": 2, "temperature": 1.0},
+}
+OWN = {"sample": {"sample": {"completions": 3, "keep": "pairs"}}, "evaluate": {}}
+"""Of stages that sample, in the project of `write_project`."""
 
 
 class Nothing(StandIns):
@@ -60,3 +71,8 @@ def make(stage, job=None, said=None):
     """The product of a stage."""
     say = (lambda line: None) if said is None else said
     return asyncio.run(make_product(stage, job or job_of(stage), say))
+
+
+def tiny_stage(kind, **changes):
+    """A stage of the project of `write_project`."""
+    return STAGES.load(kind)("own", {**TINY, **OWN[kind], **changes}, "letters")

@@ -6,7 +6,7 @@
     model = "stage:grpo"
     bits = 4
 
-What it prints is in `log.txt`, beside the folder that it fills.
+What it prints is in `function.log`, beside the folder that it fills.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from mortal_steps.types.references import check_below
 from mortal_steps.users_code.loading import names_code
 
 CALLING = "mortal_steps.recipes.calling"
-LOG, CALL, ANSWER = "log.txt", "call.pickle", "answer.json"
+LOG, CALL, ANSWER = "function.log", "call.pickle", "answer.json"
 OUT = "out"
 """The parameter that the folder to fill is given by."""
 TOLD = 4000
