@@ -6,6 +6,7 @@ is wrong. A process that ends without an answer was lost.
 
 import asyncio
 import inspect
+import math
 import pickle
 import sys
 import traceback
@@ -103,7 +104,7 @@ def _numbers(returned: Any) -> dict[str, float]:
     return {
         str(name): float(value)
         for name, value in returned.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
     }
 
 

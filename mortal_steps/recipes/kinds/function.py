@@ -104,7 +104,7 @@ class FunctionStage(MadeStage):
         say(f"{self.name}: importing {self._settings.call}")
         with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
             work, log = Path(folder), Path(folder, LOG)
-            child = self._begin(work, log, out=None)
+            child = self._begin(work, log, self._parameters, out=None)
             try:
                 self._answer(work, log, child.wait())
             finally:
@@ -116,8 +116,8 @@ class FunctionStage(MadeStage):
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
         log = job.folder / LOG
         say(f"calling {self._settings.call}; it prints to {log}")
-        self._parameters = replaced(self._parameters, lambda each: Path(job.path(each)).absolute())
-        child = self._begin(work, log, out=out.absolute())
+        given = replaced(self._parameters, lambda each: Path(job.path(each)).absolute())
+        child = self._begin(work, log, given, out=out.absolute())
         try:
             metrics = self._answer(work, log, await asyncio.to_thread(child.wait))
         finally:
@@ -136,13 +136,16 @@ class FunctionStage(MadeStage):
             )
         return metrics
 
-    def _begin(self, work: Path, log: Path, out: Path | None) -> Child:
+    def _begin(
+        self, work: Path, log: Path, parameters: Mapping[str, Any], out: Path | None
+    ) -> Child:
         """Start the process; without `out`, it only looks whether the function can be called."""
         given, answer = work / CALL, work / ANSWER
         answer.unlink(missing_ok=True)
         call = {"spec": self._settings.call, "called": f"stages.{self.name}", "out": out}
-        given.write_bytes(pickle.dumps({**call, "parameters": self._parameters}))
-        command = [sys.executable, "-P", "-m", CALLING, str(given), str(answer)]
+        given.write_bytes(pickle.dumps({**call, "parameters": parameters}))
+        # -u: what was printed before a kill is in the log.
+        command = [sys.executable, "-u", "-P", "-m", CALLING, str(given), str(answer)]
         with log.open("wb") as output:
             return Child(command, output=output)
 

@@ -5,6 +5,7 @@ import pytest
 from mortal_steps.errors import ConfigError
 from mortal_steps.recipes.kinds.evaluate import EvaluateStage
 from mortal_steps.recipes.kinds.sample import SampleStage
+from mortal_steps.recipes.references import Reference
 from tests.support.project import write_project
 from tests.support.recipes import TINY
 from tests.support.recipes import tiny_stage as stage
@@ -43,3 +44,21 @@ def test_a_table_of_a_stage_is_read_when_it_is_made():
     with pytest.raises(ConfigError, match=r"stages\.own: *\n *rollout\.temprature: unknown key"):
         stage("sample", rollout={"temprature": 1.0})
     assert all(type(stage(kind)) is found for kind, found in KINDS.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "kinds"),
+    [
+        ("model.name_or_path", ("model", "folder")),
+        ("rewards.terms[1].model", ("model", "folder")),
+        ("data.source", ("dataset",)),
+        ("data.eval_sets.hard", ("dataset",)),
+    ],
+)
+def test_a_model_is_wanted_where_one_is_loaded_and_a_dataset_where_rows_are_read(key, kinds):
+    assert stage("sample").wanted(Reference(key=key, stage="a")) == kinds
+
+
+def test_no_other_key_takes_a_reference():
+    with pytest.raises(ConfigError, match=r"stages\.own\.rollout\.engine = 'stage:a'"):
+        stage("sample").wanted(Reference(key="rollout.engine", stage="a"))
