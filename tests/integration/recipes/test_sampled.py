@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.errors import DataError, ModelError, RewardError
+from tests.support.bare_flow import bare_in, go_on, project_config
 from tests.support.project import write_project
 from tests.support.recipes import TINY, Nothing, job_of, make
 from tests.support.recipes import tiny_stage as stage
@@ -133,3 +134,15 @@ def test_where_nothing_is_good_enough_the_remedy_is_told():
             sample={"completions": 3, "threshold": 2.0},
         )
         make(one)
+
+
+def test_a_model_scores_what_a_run_notes_of_it(tmp_path):
+    held_out = {"data.max_samples": 12, "data.eval_samples": 6}
+    twice = {"evaluation.num_generations": 2, "evaluation.temperature": 1.0}
+    with bare_in(tmp_path):
+        run = go_on(project_config(tmp_path, **held_out, **twice, **{"training.max_steps": 1}))
+    first, _ = run.store.path("evaluations.jsonl").read_text().splitlines()
+    noted = json.loads(first)
+    assert noted.pop("step") == 0
+    one = stage("evaluate", rollout={**TINY["rollout"], "num_shards": 2})
+    assert {**make(one).metrics} == noted
