@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from mortal_steps.data.held_out import eval_set_sizes, read_held_out
 from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.checking.own_rewards import own_rows
-from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
@@ -54,22 +53,12 @@ class EvaluateStage(SampledStage):
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
         settings = self.settings(job)
-        problems, plan = self.problems(settings), Plan(settings)
-        count, num_shards = settings.evaluation.num_generations, settings.num_shards
-        scoring = ModelScoring(
-            plan,
-            passing_workers(plan.workers),
-            problems,
-            settings.eval_sampling,
-            num_generations=count,
-            bounds=shard_bounds(len(problems), num_shards),
+        problems = self.problems(settings)
+        scoring, folder = await self.score(
+            *(settings, problems, settings.eval_sampling, work, say),
+            count=settings.evaluation.num_generations,
+            bounds=shard_bounds(len(problems), settings.num_shards),
             stage="evaluate",
-        )
-        path, sha256 = scoring.starting_model()
-        folder = work / scoring.key(sha256, ["evaluate", count, num_shards])
-        say(f"evaluating {len(problems):,} problems, {count} completions of each")
-        await scoring.score(
-            folder, path, lambda done, of: say(f"{done:,} of {of:,} completions are scored")
         )
         shards, sets = scoring.shards(folder), eval_set_sizes(problems)
         means = mean_scores(settings.rewards, shards, sets)

@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from mortal_steps.errors import DataError
-from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems, chosen_problems
 from mortal_steps.plan.parts import Plan
@@ -62,23 +61,12 @@ class SampleStage(SampledStage):
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
         settings = self.settings(job)
-        problems, plan = self.problems(settings), Plan(settings)
-        count, size = self._sample.completions, settings.problems_per_shard
-        scoring = ModelScoring(
-            plan,
-            passing_workers(plan.workers),
-            problems,
-            settings.sampling,
-            num_generations=count,
-            bounds=[
-                (start, min(start + size, len(problems))) for start in range(0, len(problems), size)
-            ],
-        )
-        path, sha256 = scoring.starting_model()
-        folder = work / scoring.key(sha256, [count, size])
-        say(f"sampling {len(problems):,} problems, {count} completions of each")
-        await scoring.score(
-            folder, path, lambda done, of: say(f"{done:,} of {of:,} completions are scored")
+        problems, size = self.problems(settings), settings.problems_per_shard
+        num_problems = len(problems)
+        scoring, folder = await self.score(
+            *(settings, problems, settings.sampling, work, say),
+            count=self._sample.completions,
+            bounds=[(at, min(at + size, num_problems)) for at in range(0, num_problems, size)],
         )
         metrics = _Metrics()
         lines = self._lines(scoring, folder, other_columns(problems), metrics)

@@ -7,7 +7,7 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.orchestration.checking.checks import check_rows
@@ -18,13 +18,14 @@ from mortal_steps.orchestration.checking.preflight import (
 )
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
 from mortal_steps.recipes.references import Reference, find_reference, replaced
 from mortal_steps.recipes.stages import Job, MadeStage, OutputKind, Say, StandIns
-from mortal_steps.types import Problem
+from mortal_steps.types import Problem, SamplingParams
 
 OF_TRAINING = ("algorithm", "selection", "checkpoints", "retention")
 """Tables of a run that these stages do without: a recipe's defaults may have them."""
@@ -82,6 +83,36 @@ class SampledStage(MadeStage):
         values = self._of_run(job.values(self.values))
         config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
         return self._whole(self.used(settings_of_trial(config.with_own_seed())))
+
+    async def score(
+        self,
+        settings: RunConfig,
+        problems: Sequence[Problem],
+        sampling: SamplingParams,
+        work: Path,
+        say: Say,
+        *,
+        count: int,
+        bounds: Sequence[tuple[int, int]],
+        stage: Literal["generate", "evaluate"] = "generate",
+    ) -> tuple[ModelScoring, Path]:
+        """Sample and score `count` completions of each problem, and return what reads them from the
+        folder in `work` that they are in. Another machine may deal them out otherwise; it begins
+        anew."""
+        plan = Plan(settings)
+        scoring = ModelScoring(
+            *(plan, passing_workers(plan.workers), problems, sampling),
+            num_generations=count,
+            bounds=bounds,
+            stage=stage,
+        )
+        path, sha256 = scoring.starting_model()
+        folder = work / scoring.key(sha256, [stage, count, list(bounds)])
+        say(f"sampling {len(problems):,} problems, {count} completions of each")
+        await scoring.score(
+            folder, path, lambda done, of: say(f"{done:,} of {of:,} completions are scored")
+        )
+        return scoring, folder
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
         with self._standing_in(stand_ins) as (config, unknown):
