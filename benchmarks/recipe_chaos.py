@@ -29,7 +29,7 @@ from mortal.driver import QUIET_PREFECT
 from mortal_steps.errors import MortalError
 from mortal_steps.runs.run import find_run
 from tests.support.chaos.server import KillableServer
-from tests.support.recipes import (
+from tests.support.whole_recipe import (
     digests,
     kill_recipe,
     kill_stage,

@@ -11,9 +11,9 @@ from prefect.states import Completed
 from mortal_flows.deployed import state_for
 from mortal_steps.errors import MortalError
 from mortal_steps.recipes.file import RecipeConfig
-from mortal_steps.recipes.products import make_product
+from mortal_steps.recipes.products import MadeStage, make_product
 from mortal_steps.recipes.recipe import Recipe
-from mortal_steps.recipes.stages import Job, MadeStage
+from mortal_steps.recipes.stages import Job
 
 NAME = "make-stage"
 

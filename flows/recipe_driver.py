@@ -60,6 +60,7 @@ class RecipeDriver:
         """Become the one process that drives the recipe. Raises `StoreError` if another does."""
         self._lease = self._folder.acquire()
         record = self._folder.begin(self._recipe.config, self._only, flow_run_url())
+        self._recipe.begins(record.begun)
         self._standings = Standings(self._folder, self._recipe, record)
         return self
 

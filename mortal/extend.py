@@ -14,7 +14,7 @@ from mortal_steps.policy.algorithms.base import Algorithm, Stepper
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.rloo import RLOO
 from mortal_steps.policy.batches import Batch, Rows, ScoredRollouts
-from mortal_steps.recipes.stages import MadeStage
+from mortal_steps.recipes.products import MadeStage
 from mortal_steps.report.trackers.base import Entry, TrackedRun, Tracker
 from mortal_steps.rewards.environments import RewardEnvironment
 from mortal_steps.rollout.engines.base import Engine, SampledTokens

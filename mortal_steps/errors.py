@@ -108,6 +108,10 @@ class WorkerError(MortalError):
     """A worker's method raised an error of its own; the message carries the remote traceback."""
 
 
+class FunctionError(MortalError):
+    """A function that is a stage of a recipe raised; the message carries its traceback."""
+
+
 class ComputeError(MortalError):
     """Where workers run cannot be used: no account, no such app, another version of it."""
 

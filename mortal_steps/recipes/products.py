@@ -13,18 +13,36 @@ import dataclasses
 import logging
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.recipes.references import MAIN
-from mortal_steps.recipes.stages import Job, MadeStage, Output, OutputKind, Product, Say
+from mortal_steps.recipes.stages import Job, Output, OutputKind, Product, Say, Stage
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file, locked_at_once
 
 logger = logging.getLogger(__name__)
 
 OUT, WORK, RECORD = "out", "work", "product.json"
+
+
+class MadeStage(Stage):
+    """A stage whose product is a folder, made once."""
+
+    @abstractmethod
+    async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
+        """Fill the folder `out`, which is committed when this returns. The folder `work` stays
+        until then: what is committed there is not computed again when the process is killed.
+        Return metrics, to be shown."""
+
+    def main(self, out: Path) -> str:
+        """Return the name of the file in `out` that the main output is; empty: the folder."""
+        return MAIN
+
+    def product(self, job: Job) -> Product | None:
+        return read_product(job)
 
 
 async def make_product(stage: MadeStage, job: Job, say: Say) -> Product:

@@ -71,6 +71,11 @@ class Recipe:
         stage.code = code_digest(str(kind)) if names_code(str(kind)) else None
         return stage
 
+    def begins(self, begun: str) -> None:
+        """Let stages that are made anew each time be known by this beginning (`Stage.begun`)."""
+        for stage in self.stages.values():
+            stage.begun = begun
+
     def parents(self, name: str) -> Sequence[str]:
         """Return the stages that a stage takes something from, each once."""
         return list(dict.fromkeys(each.stage for each in self.stages[name].references))

@@ -61,6 +61,8 @@ class RecipeRecord:
     """The recipe as plain values, with the files of its stages in it."""
     working_dir: str
     """Where relative paths start."""
+    begun: str = ""
+    """What tells this beginning of the recipe from others; the same until it is complete."""
     only: tuple[str, ...] = ()
     """Stages that were asked for; none: all."""
     status: Status = "running"
@@ -98,10 +100,11 @@ class RecipeFolder:
         self, config: RecipeConfig, only: tuple[str, ...], ui_url: str | None
     ) -> RecipeRecord:
         """Record that the recipe is driven, and with what."""
-        before = self.store.find_whole(RECORD, RecipeRecord, "written anew")
+        before = self._before()
         record = RecipeRecord(
             name=self.name,
-            uid=before[1].uid if before else uuid.uuid4().hex,
+            uid=before.uid if before else uuid.uuid4().hex,
+            begun=self.beginning(),
             config=config.model_dump(mode="json", exclude_none=True),
             working_dir=os.getcwd(),
             only=only,
@@ -109,6 +112,17 @@ class RecipeFolder:
         )
         self.write(record)
         return record
+
+    def beginning(self) -> str:
+        """Return what tells this beginning from others: what the record has, if it is not complete
+        yet."""
+        before = self._before()
+        goes_on = before is not None and before.status != "completed" and before.begun
+        return before.begun if before is not None and goes_on else uuid.uuid4().hex
+
+    def _before(self) -> RecipeRecord | None:
+        found = self.store.find_whole(RECORD, RecipeRecord, "written anew")
+        return found[1] if found else None
 
     def write(self, record: RecipeRecord) -> None:
         self.store.write_record(RECORD, replace(record, updated_at=time.time()), RecipeRecord)

@@ -1,7 +1,7 @@
 """What a stage of a recipe is: what it needs, who it is, and what it produces.
 
     RunStage    a run: its product is the run's final model
-    MadeStage   anything else that is made once, of which a folder is kept
+    MadeStage   anything else that is made once, of which a folder is kept (products.py)
     GateStage   a decision
 
 A stage is known by its *identity*, a digest of everything that decides what it produces: its own
@@ -11,6 +11,7 @@ computed again, to the same bits, is complete already.
 
 import hashlib
 import json
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.recipes.references import MAIN, Reference, references_in, replaced
+from mortal_steps.recipes.references import Reference, references_in, replaced
 from mortal_steps.registry.registry import Decision
 from mortal_steps.runs.argument import RECIPES
 
@@ -138,6 +139,9 @@ class Stage(ABC):
         self.values = values
         self.code: str | None = None
         """Digest of the code of a kind that a user wrote."""
+        self.begun = uuid.uuid4().hex
+        """What tells this beginning of the recipe from others, for stages that are made anew each
+        time; a recipe that goes on has the one that it began with."""
         self.references = tuple(references_in(values))
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
@@ -213,23 +217,3 @@ class GateStage(Stage):
     @abstractmethod
     def decided(self, job: Job, decision: Decision) -> Product:
         """Keep the decision as what the stage has produced."""
-
-
-class MadeStage(Stage):
-    """A stage whose product is a folder, made once."""
-
-    @abstractmethod
-    async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
-        """Fill the folder `out`, which is committed when this returns. The folder `work` stays
-        until then: what is committed there is not computed again when the process is killed.
-        Return metrics, to be shown."""
-
-    def main(self, out: Path) -> str:
-        """Return the name of the file in `out` that the main output is; empty: the folder."""
-        return MAIN
-
-    def product(self, job: Job) -> Product | None:
-        # Imported where used: products are made of stages.
-        from mortal_steps.recipes.products import read_product
-
-        return read_product(job)

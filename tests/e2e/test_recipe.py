@@ -8,7 +8,7 @@ import pytest
 from mortal_steps.recipes.file import read_recipe
 from mortal_steps.recipes.recipe import Recipe
 from tests.support.command import Mortal
-from tests.support.recipes import (
+from tests.support.whole_recipe import (
     digests,
     kill_recipe,
     kill_stage,

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.support.command import Mortal
-from tests.support.recipes import digests, write_recipe
+from tests.support.whole_recipe import digests, write_recipe
 
 SCRIPT = """
 import json

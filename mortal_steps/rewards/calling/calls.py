@@ -126,7 +126,9 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {
         "prompts": [_asked(group.problem.prompt, completion) for group, completion in rows],
-        "completions": [_said(group.problem.prompt, completion) for group, completion in rows],
+        "completions": [
+            completion_of(group.problem.prompt, completion) for group, completion in rows
+        ],
         **{name: [group.problem.columns[name] for group, _ in rows] for name in columns},
         "trainer_state": trainer_state,
     }
@@ -141,7 +143,8 @@ def _asked(prompt: Prompt, completion: Completion) -> Prompt:
     return [dict(message) for message in completion.prompt]
 
 
-def _said(prompt: Prompt, completion: Completion) -> str | list[dict[str, Any]]:
+def completion_of(prompt: Prompt, completion: Completion) -> str | list[dict[str, Any]]:
+    """Return a completion as TRL has it: text, or the messages that follow those of a chat."""
     if isinstance(prompt, str):
         return completion.text
     alone = completion.message or {"role": "assistant", "content": completion.text}

@@ -9,6 +9,7 @@ import pytest
 
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.reference import reference_markdown
+from mortal_steps.recipes.table import STAGES, TRAIN
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,7 +37,15 @@ def test_an_example_of_a_configuration_is_one(page, block, tmp_path, monkeypatch
     ):
         (tmp_path / name).write_text(text)  # reading some configurations imports it
     monkeypatch.chdir(tmp_path)
-    parse_config(tomllib.loads(block))
+    values = tomllib.loads(block)
+    for name, stage in values.get("stages", {}).items():
+        kind = stage.pop("type", TRAIN)
+        if kind == TRAIN:
+            parse_config(stage)
+        else:
+            STAGES.load(kind)(name, stage, "recipe")
+    if "stages" not in values:
+        parse_config(values)
 
 
 @pytest.fixture

@@ -1,0 +1,188 @@
+"""Samples every problem several times with a model, and scores the completions, without a run.
+
+    <folder>/shards/generations-<shard>.parquet  rewards-<shard>.parquet
+
+Each shard is committed. So a scoring that is killed goes on where it was, and costs the shards in
+flight.
+"""
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mortal_steps.compute.base import Role, WorkerSpec
+from mortal_steps.compute.local import LocalCompute, call_once
+from mortal_steps.data.problem_files import dataset_fingerprint
+from mortal_steps.models.local_folder import describe_model
+from mortal_steps.orchestration.checking.checks import check_rows
+from mortal_steps.orchestration.trials.opening import in_folder
+from mortal_steps.plan.parts import Plan
+from mortal_steps.policy.starting_model.base_model import base_model_path
+from mortal_steps.report.held_out import committed_shards
+from mortal_steps.rewards.sources import find_sources
+from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.store import RunStore
+from mortal_steps.store.records import shard_file
+from mortal_steps.types import (
+    FileRef,
+    GeneratedGroup,
+    GeneratedShard,
+    GenerateRequest,
+    GenerationRef,
+    PolicyVersion,
+    Problem,
+    RewardedShard,
+    RewardRequest,
+    SamplingParams,
+    WeightsRef,
+)
+
+SHARDS = "shards"
+WORKER = "mortal_steps.rollout.trial:GradedModelWorker"
+Report = Callable[[int, int], None]
+"""Is told how many completions there are, and how many there will be."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoredGroup:
+    """The completions of a problem, and what they scored."""
+
+    group: GeneratedGroup
+    rewards: Sequence[float | None]
+    """Weighted sum of the scores of each completion; None if it has none."""
+
+
+class ModelScoring:
+    """Samples and scores with a run's workers, the problems from `start` to `stop` of each of the
+    `bounds` as a shard. `stage` says whose seeds and which rewards it has."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        workers: Mapping[Role, WorkerSpec],
+        problems: Sequence[Problem],
+        sampling: SamplingParams,
+        *,
+        num_generations: int,
+        bounds: Sequence[tuple[int, int]],
+        stage: Literal["generate", "evaluate"] = "generate",
+    ) -> None:
+        self._plan, self._workers, self._problems = plan, workers, problems
+        self._sampling, self._count, self._bounds = sampling, num_generations, bounds
+        self._stage = stage
+        self._rewards_stage = "reward" if stage == "generate" else stage
+
+    def starting_model(self) -> tuple[str, str]:
+        """Return the folder or name of the model that a run would begin with, and what tells it
+        from others."""
+        plan = self._plan.actor
+        path = base_model_path(plan, dataset_fingerprint(self._problems))
+        model = plan.trainer.model
+        files = {name: each.sha256 for name, each in describe_model(model).items()}
+        return path, json.dumps([model.model_dump(mode="json"), files])
+
+    def key(self, model: str, dealt_out: Any) -> str:
+        """Return a digest of the model, the problems, the settings that decide a score, the code of
+        the reward functions, and how the completions are dealt out."""
+        scoring, code, sampler = self._plan.scoring, self._plan.code, self._plan.sampler
+        sources = find_sources(code.scoring, Path.cwd(), folders=code.model_folders)
+        parts = [
+            model,
+            dataset_fingerprint(self._problems),
+            sources.digest(),
+            [term.model_dump(mode="json") for term in scoring.rewards.all_terms],
+            dataclasses.asdict(self._sampling),
+            sampler.seed,
+            sampler.rollout.model_dump(mode="json"),
+            sampler.model.model_dump(mode="json"),
+            sampler.environment.model_dump(mode="json"),
+            [str(sampler.template_options), str(sampler.tools)],
+            dealt_out,
+        ]
+        text = json.dumps(parts, sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    async def score(self, folder: Path, path: str, report: Report) -> None:
+        """Commit to the folder what is not there yet, with the model in `path`. One process at a
+        time may do so. Raises what workers raise."""
+        store = RunStore(folder)
+        store.root.mkdir(parents=True, exist_ok=True)
+        workers = self._ready(store, path)
+        store.remove_leftovers("")
+        problems = store.write_record("problems.json", list(self._problems), list[Problem])
+        compute = LocalCompute(
+            workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()
+        )
+        done, total = 0, len(self._problems) * self._count
+
+        async def score(request: GenerateRequest) -> None:
+            nonlocal done
+            key = f"grade/0/{request.shard}"
+            made: GenerationRef = await compute.call(
+                "rollout", "generate", key=key, request=request
+            )
+            output = shard_file(SHARDS, "rewards", request.shard)
+            asked = RewardRequest(stage=self._rewards_stage, generation=made, output=output)
+            await compute.call("reward", "reward", key=key, request=asked)
+            done += made.num_completions
+            report(done, total)
+
+        try:
+            await asyncio.gather(*map(score, self._requests(problems)))
+        finally:
+            await compute.close()
+
+    def shards(self, folder: Path) -> list[RewardedShard]:
+        """Return the scores that were committed to the folder. Raises `CorruptFileError`."""
+        return committed_shards(RunStore(folder), SHARDS) or []
+
+    def scored(self, folder: Path) -> Iterator[ScoredGroup]:
+        """Yield the group of each problem, in order, as committed to the folder."""
+        weights = reward_weights(self._plan.scoring.rewards)
+        store = RunStore(folder)
+        for number, scores in enumerate(self.shards(folder)):
+            file = shard_file(SHARDS, "generations", number)
+            found = store.find_record(file, GeneratedShard)
+            assert found is not None  # scored after it was committed
+            for group, rewards in zip(found[1].groups, scores.rewards, strict=True):
+                sums = [weighted_sum(each, weights) for each in rewards]
+                yield ScoredGroup(group=group, rewards=sums)
+
+    def _ready(self, store: RunStore, path: str) -> Mapping[Role, WorkerSpec]:
+        """Build the starting model if it is none yet, and return the workers that use it."""
+        plan, root = self._plan.actor, store.root.absolute()
+        actor, rollout = (
+            in_folder(self._workers[role], root, model_path=path) for role in ("actor", "rollout")
+        )
+        if plan.trainer.model.new or plan.trainer.model.warm_start:
+            ref = store.write_record("problems.json", list(self._problems), list[Problem])
+            call_once(actor, "build_base_model", problems=ref)
+        if plan.environment.is_used:
+            check_rows(plan.environment, self._problems)
+            call_once(actor, "keep_chat")
+        return {
+            "rollout": dataclasses.replace(rollout, factory=WORKER),
+            "reward": in_folder(self._workers["reward"], root),
+        }
+
+    def _requests(self, problems: FileRef) -> list[GenerateRequest]:
+        return [
+            GenerateRequest(
+                stage=self._stage,
+                step=0,
+                shard=number,
+                problems=problems,
+                start=start,
+                stop=stop,
+                num_generations=self._count,
+                sampling=self._sampling,
+                weights=WeightsRef(version=PolicyVersion(0), path="model", sha256=""),
+                output=shard_file(SHARDS, "generations", number),
+            )
+            for number, (start, stop) in enumerate(self._bounds)
+        ]

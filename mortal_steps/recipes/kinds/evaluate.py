@@ -1,0 +1,96 @@
+"""`type = "evaluate"`: what a model scores on held-out problems, as a run would be evaluated.
+
+evaluation.json   the mean of each score, with its interval
+problems.jsonl    each problem: its scores, and the completions
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mortal_steps.data.held_out import eval_set_sizes, read_held_out
+from mortal_steps.data.problems import load_problems
+from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.trials.scoring import ModelScoring
+from mortal_steps.orchestration.trials.trial import all_problems
+from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.recipes.kinds.sampled import SampledStage
+from mortal_steps.recipes.stages import Job, OutputKind, Say
+from mortal_steps.report.dialogue import completion_text
+from mortal_steps.report.evaluations import mean_scores
+from mortal_steps.report.held_out import Scores, intervals_of, problem_scores
+from mortal_steps.schedule import shard_bounds
+from mortal_steps.store.files import write_json
+from mortal_steps.types import Problem
+
+EVALUATION = "evaluation.json"
+PROBLEMS = "problems.jsonl"
+STEP = 0
+"""The step from which seeds are derived, the same for all models."""
+
+
+class EvaluateStage(SampledStage):
+    """Scores a model on the problems that `[data]` holds out, or else on all of its rows."""
+
+    outputs: ClassVar[Mapping[str, OutputKind]] = {"": "folder"}
+
+    def used(self, config: RunConfig) -> RunConfig:
+        """Return the same with the rewards of evaluations, and no others."""
+        evaluation = config.evaluation.model_copy(update={"functions": None})
+        return config.for_evaluation().model_copy(update={"evaluation": evaluation})
+
+    def problems(self, config: RunConfig) -> list[Problem]:
+        plan = Plan(config).problems
+        if not config.data.holds_out:
+            return all_problems(plan)
+        own, made = own_rows(plan.environment), plan.num_made
+        if config.data.eval_sources:
+            lacks = made is not None
+            return read_held_out(plan.data, plan.seed, may_lack_prompts=lacks, own_rows=own)
+        return load_problems(plan.data, plan.seed, num_made=made, own_rows=own)[1]
+
+    async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
+        settings = self.settings(job)
+        problems = self.problems(settings)
+        scoring, folder = await self.score(
+            *(settings, problems, settings.eval_sampling, work, say),
+            count=settings.evaluation.num_generations,
+            bounds=shard_bounds(len(problems), settings.num_shards),
+            stage="evaluate",
+        )
+        shards, sets = scoring.shards(folder), eval_set_sizes(problems)
+        means = mean_scores(settings.rewards, shards, sets)
+        scores = problem_scores(settings.rewards, shards, sets)
+        write_json(out / EVALUATION, _evaluation(means, scores, len(problems), settings.seed))
+        with (out / PROBLEMS).open("w", encoding="utf-8") as file:
+            file.writelines(_lines(scoring, folder, scores))
+        return means
+
+
+def _evaluation(
+    means: Mapping[str, float], scores: Scores, num_problems: int, seed: int
+) -> dict[str, Any]:
+    intervals = intervals_of(scores, (seed, STEP))
+    shown: dict[str, dict[str, Any]] = {name: {"mean": mean} for name, mean in means.items()}
+    for name, found in intervals.items():
+        shown[name] |= {"low": found.low, "high": found.high, "method": found.method}
+    return {"num_problems": num_problems, "scores": shown}
+
+
+def _lines(scoring: ModelScoring, folder: Path, scores: Scores) -> Sequence[str]:
+    lines = []
+    num_problems = max(map(len, scores.values()))
+    # Those of a set stand in the columns of all problems as well.
+    of_all = {name: column for name, column in scores.items() if len(column) == num_problems}
+    for row, scored in enumerate(scoring.scored(folder)):
+        value = {
+            "id": scored.group.problem.id,
+            "prompt": scored.group.problem.prompt,
+            "scores": {name: column[row] for name, column in of_all.items()},
+            "completions": [completion_text(each) for each in scored.group.completions],
+            "rewards": list(scored.rewards),
+        }
+        lines.append(f"{json.dumps(value, ensure_ascii=False)}\n")
+    return lines

@@ -1,0 +1,197 @@
+"""What stages have in common that sample with a model, with the settings of a run."""
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from mortal_steps.config.rewards import RewardsConfig
+from mortal_steps.orchestration.checking.checks import check_rows
+from mortal_steps.orchestration.checking.preflight import (
+    DRY_RUN_PROBLEMS,
+    check_rewards,
+    check_something_scores,
+)
+from mortal_steps.orchestration.trials.environment_trial import check_resets
+from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+from mortal_steps.orchestration.trials.scoring import ModelScoring
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.products import MadeStage
+from mortal_steps.recipes.references import Reference, find_reference, replaced
+from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
+from mortal_steps.types import Problem, SamplingParams
+
+OF_TRAINING = ("algorithm", "selection", "checkpoints", "retention")
+"""Tables of a run that these stages do without: a recipe's defaults may have them."""
+DECIDING = ("seed", "model", "data", "rewards", "environment", "rollout")
+"""What of a run's configuration decides what they produce, beside what follows from the rest."""
+MODEL = "model.name_or_path"
+
+
+class SampledStage(MadeStage):
+    """A stage whose table is a run configuration, of which it uses what samples and scores."""
+
+    is_configured: ClassVar[bool] = True
+    without: ClassVar[tuple[str, ...]] = ()
+    """Further tables that it does without."""
+
+    def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
+        super().__init__(name, values, recipe)
+        self.config = self._parsed(self._of_run(values))
+
+    def wanted(self, reference: Reference) -> Sequence[OutputKind]:
+        if reference.key == MODEL or reference.key.startswith(("rewards.", "evaluation.")):
+            return ("model", "folder")
+        if reference.key.startswith("data."):
+            return ("dataset",)
+        return super().wanted(reference)
+
+    def model(self) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] = self.values.get("model", {})
+        return found
+
+    def computes(self, job: Job) -> RunConfig | None:
+        return self.settings(job)
+
+    def parts(self) -> Any:
+        config = self.used(self.config)
+        found = parts_of(config)
+        return {
+            **found,
+            "config": {name: found["config"].get(name) for name in DECIDING},
+            "sampling": dataclasses.asdict(config.sampling),
+            "evaluated": [
+                dataclasses.asdict(config.eval_sampling),
+                config.evaluation.num_generations,
+            ],
+            "template": config.training.template_options,
+            "shards": [config.num_shards, config.problems_per_shard],
+        }
+
+    @abstractmethod
+    def problems(self, config: RunConfig) -> list[Problem]:
+        """Return the problems that are sampled. Raises `DataError`."""
+
+    def used(self, config: RunConfig) -> RunConfig:
+        """Return the configuration with which it samples."""
+        return config
+
+    def settings(self, job: Job) -> RunConfig:
+        """Return the settings for this machine, with paths in the place of references."""
+        values = self._of_run(job.values(self.values))
+        config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
+        return self._whole(self.used(settings_of_trial(config.with_own_seed())))
+
+    async def score(
+        self,
+        settings: RunConfig,
+        problems: Sequence[Problem],
+        sampling: SamplingParams,
+        work: Path,
+        say: Say,
+        *,
+        count: int,
+        bounds: Sequence[tuple[int, int]],
+        stage: Literal["generate", "evaluate"] = "generate",
+    ) -> tuple[ModelScoring, Path]:
+        """Sample and score `count` completions of each problem, and return what reads them from the
+        folder in `work` that they are in. Another machine may deal them out otherwise; it begins
+        anew."""
+        plan = Plan(settings)
+        scoring = ModelScoring(
+            *(plan, passing_workers(plan.workers), problems, sampling),
+            num_generations=count,
+            bounds=bounds,
+            stage=stage,
+        )
+        path, sha256 = scoring.starting_model()
+        folder = work / scoring.key(sha256, [stage, count, list(bounds)])
+        say(f"sampling {len(problems):,} problems, {count} completions of each")
+        await scoring.score(
+            folder, path, lambda done, of: say(f"{done:,} of {of:,} completions are scored")
+        )
+        return scoring, folder
+
+    def check(self, stand_ins: StandIns, say: Say) -> None:
+        with self._standing_in(stand_ins) as (config, unknown):
+            if MODEL not in unknown:
+                config = self._whole(settings_of_trial(config))
+            if any(key.startswith("data.") for key in unknown):
+                return
+            say(f"{self.name}: reading the dataset")
+            problems = self.problems(config)
+            plan = Plan(config)
+            check_rows(config.environment, problems)
+            if not any(key.startswith(("rewards.", "evaluation.")) for key in unknown):
+                check_something_scores(config.rewards, config.environment, problems[0])
+            if MODEL not in unknown and (config.rewards.are_named or not unknown):
+                say(f"{self.name}: calling the reward functions with a made-up completion")
+                check_rewards(passing_workers(plan.workers)["reward"], problems)
+            if config.environment.is_used and not config.environment.asks:
+                tried = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
+                say(f"{self.name}: beginning episodes of {len(tried)} rows")
+                check_resets(plan.environment, tried)
+
+    @contextlib.contextmanager
+    def _standing_in(self, stand_ins: StandIns) -> Iterator[tuple[RunConfig, set[str]]]:
+        """Yield the configuration with what there is in the place of references, and the keys of
+        those for which there is nothing; rewards among these are left out."""
+        unknown: set[str] = set()
+        with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
+
+            def answer(reference: Reference) -> str:
+                if (path := stand_ins.path(reference)) is not None:
+                    return path
+                of_data = reference.key.startswith("data.")
+                if of_data and (rows := stand_ins.rows(reference)):
+                    file = Path(folder, f"{reference.key.replace('.', '-')}.jsonl")
+                    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+                    return str(file)
+                unknown.add(reference.key)
+                return str(reference)
+
+            values = replaced(self._of_run(self.values), answer)
+            if MODEL in unknown:
+                reference = next(each for each in self.references if each.key == MODEL)
+                if (model := stand_ins.model(reference)) is not None:
+                    own = {k: v for k, v in values["model"].items() if k != "name_or_path"}
+                    values["model"] = {**model, **own}
+                    unknown.discard(MODEL)
+            config = self.used(self._parsed(values).with_own_seed())
+            rewards = _known_rewards(config.rewards)
+            yield config.model_copy(update={"rewards": rewards}), unknown
+
+    def _of_run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        left_out = (*OF_TRAINING, *self.without)
+        return {name: value for name, value in values.items() if name not in left_out}
+
+    def _parsed(self, values: Mapping[str, Any]) -> RunConfig:
+        return parse_config(values, f"stages.{self.name}")
+
+    def _whole(self, config: RunConfig) -> RunConfig:
+        """Return the configuration of workers for a whole model, without an adapter beside it."""
+        training = config.training.model_copy(update={"use_lora": False})
+        model = config.model.model_copy(update={"quantization": {}})
+        return config.model_copy(update={"training": training, "model": model})
+
+
+def _known_rewards(rewards: RewardsConfig) -> RewardsConfig:
+    """Return the rewards without models that do not exist yet."""
+
+    def is_known(name: str) -> bool:
+        return find_reference(name, "") is None
+
+    pairs = list(zip(rewards.functions, rewards.weights or (), strict=False))
+    known = {
+        "functions": tuple(filter(is_known, rewards.functions)),
+        "weights": tuple(weight for name, weight in pairs if is_known(name)) or None,
+        "terms": tuple(term for term in rewards.terms if all(map(is_known, term.folders))),
+    }
+    return rewards.model_copy(update=known)

@@ -1,0 +1,64 @@
+"""Stages that sample with a model: who they are, and what is read of their tables."""
+
+import pytest
+
+from mortal_steps.errors import ConfigError
+from mortal_steps.recipes.kinds.evaluate import EvaluateStage
+from mortal_steps.recipes.kinds.sample import SampleStage
+from mortal_steps.recipes.references import Reference
+from tests.support.project import write_project
+from tests.support.recipes import TINY
+from tests.support.recipes import tiny_stage as stage
+
+KINDS = {"sample": SampleStage, "evaluate": EvaluateStage}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_project(tmp_path)
+
+
+def test_what_decides_nothing_here_changes_nothing():
+    for kind in KINDS:
+        before = stage(kind).identity(())
+        trained = {**TINY["training"], "learning_rate": 0.5, "max_steps": 99}
+        assert stage(kind, training=trained).identity(()) == before
+        assert stage(kind, algorithm={"type": "rloo"}).identity(()) == before
+        assert stage(kind, seed=8).identity(()) != before
+        assert stage(kind, rollout={**TINY["rollout"], "max_tokens": 5}).identity(()) != before
+    sampled, evaluated = stage("sample").identity(()), stage("evaluate").identity(())
+    others = {"num_generations": 3, "temperature": 1.0}
+    assert stage("sample", evaluation=others).identity(()) == sampled
+    assert stage("evaluate", evaluation=others).identity(()) != evaluated
+    assert stage("sample", sample={"completions": 4, "keep": "pairs"}).identity(()) != sampled
+
+
+def test_rows_that_there_will_be_have_the_columns_of_those_that_come():
+    [row, _] = stage("sample").rows()
+    assert {*row} == {"prompt", "answer", "chosen", "rejected"}
+    assert stage("sample", data={"source": "stage:best"}).rows() is None
+
+
+def test_a_table_of_a_stage_is_read_when_it_is_made():
+    with pytest.raises(ConfigError, match=r"stages\.own: *\n *rollout\.temprature: unknown key"):
+        stage("sample", rollout={"temprature": 1.0})
+    assert all(type(stage(kind)) is found for kind, found in KINDS.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "kinds"),
+    [
+        ("model.name_or_path", ("model", "folder")),
+        ("rewards.terms[1].model", ("model", "folder")),
+        ("data.source", ("dataset",)),
+        ("data.eval_sets.hard", ("dataset",)),
+    ],
+)
+def test_a_model_is_wanted_where_one_is_loaded_and_a_dataset_where_rows_are_read(key, kinds):
+    assert stage("sample").wanted(Reference(key=key, stage="a")) == kinds
+
+
+def test_no_other_key_takes_a_reference():
+    with pytest.raises(ConfigError, match=r"stages\.own\.rollout\.engine = 'stage:a'"):
+        stage("sample").wanted(Reference(key="rollout.engine", stage="a"))
