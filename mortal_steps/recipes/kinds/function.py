@@ -98,7 +98,7 @@ class FunctionStage(MadeStage):
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
         """Import the function in a process of its own, and compare its parameters with the keys."""
-        say(f"{self.name}: importing {self._settings.call}")
+        say(f"importing {self._settings.call}")
         with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
             work, log = Path(folder), Path(folder, LOG)
             child = self._begin(work, log, self._parameters, out=None)

@@ -125,18 +125,18 @@ class SampledStage(MadeStage):
                 config = self._whole(settings_of_trial(config))
             if any(key.startswith("data.") for key in unknown):
                 return
-            say(f"{self.name}: reading the dataset")
+            say("reading the dataset")
             problems = self.problems(config)
             plan = Plan(config)
             check_rows(config.environment, problems)
             if not any(key.startswith(("rewards.", "evaluation.")) for key in unknown):
                 check_something_scores(config.rewards, config.environment, problems[0])
             if MODEL not in unknown and (config.rewards.are_named or not unknown):
-                say(f"{self.name}: calling the reward functions with a made-up completion")
+                say("calling the reward functions with a made-up completion")
                 check_rewards(passing_workers(plan.workers)["reward"], problems)
             if config.environment.is_used and not config.environment.asks:
                 tried = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
-                say(f"{self.name}: beginning episodes of {len(tried)} rows")
+                say(f"beginning episodes of {len(tried)} rows")
                 check_resets(plan.environment, tried)
 
     @contextlib.contextmanager

@@ -41,7 +41,8 @@ def test_its_parameters_are_those_of_its_flow(deployment):
 
 @each
 def test_it_says_what_it_is_and_where_it_runs(deployment):
-    assert flow_name(deployment) == ("promote" if deployment.name == "promote" else "grpo-train")
+    of_its_own = deployment.name in ("promote", "recipe")
+    assert flow_name(deployment) == (deployment.name if of_its_own else "grpo-train")
     assert deployment.version == __version__
     assert deployment.tags
     assert deployment.work_pool.name in POOLS

@@ -131,6 +131,7 @@ def test_the_package_exports_these_names():
         "GPUConfig",
         "KTOTrainer",
         "MortalTrainer",
+        "Recipe",
         "RewardTrainer",
         "SFTTrainer",
         "SingleNode",
