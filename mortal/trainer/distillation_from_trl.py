@@ -55,7 +55,7 @@ def read_options(found: dict[str, Any], values: Mapping[str, Any], chosen: set[s
     if values["max_completion_length"] is None:
         raise ConfigError("args.max_completion_length = None: name a length in tokens")
     idle = idle_in_sampling(found, values, chosen)
-    found["mode"], keys = mode_and_engine(found["mode"], values, ORIGIN)
+    found["mode"], keys = mode_and_engine(found, values, ORIGIN)
     keys |= _teacher_keys(found, values, idle)
     teachers = [name for name in values if name.startswith("teacher_model_")]
     return Known(keys=keys, idle=idle, options=[*teachers, "use_vllm", "vllm_mode"])

@@ -93,7 +93,7 @@ def _with_options(
     if values["max_completion_length"] is None:
         raise ConfigError("args.max_completion_length = None: name a length in tokens")
     keys |= _sizes(values) | steps_keys(values, chosen, idle, partial(_batches, values))
-    found["mode"], engine = mode_and_engine(found["mode"], values, ORIGIN)
+    found["mode"], engine = mode_and_engine(found, values, ORIGIN)
     keys |= engine
     if "output_dir" in chosen:
         found["runs_dir"] = runs_dir_of(found["runs_dir"], values["output_dir"], ORIGIN)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from mortal.trainer.modes import Distributed, Mode, SingleNode
+from mortal.trainer.modes import Distributed, Mode, SingleNode, usual_mode
 from mortal_steps.errors import ConfigError
 
 CALLS = "max_tool_calling_iterations"
@@ -28,12 +28,13 @@ def idle_in_sampling(
 
 
 def mode_and_engine(
-    mode: Mode | None, values: Mapping[str, Any], origin: str
+    found: Mapping[str, Any], values: Mapping[str, Any], origin: str
 ) -> tuple[Mode, dict[str, Any]]:
     """Return where it samples, and keys for the engine that the mode leaves open."""
-    vllm = values["use_vllm"]
-    apart = vllm and values["vllm_mode"] == "server"
-    mode = mode or (Distributed() if apart else SingleNode(use_vllm=vllm))
+    vllm, mode = values["use_vllm"], found["mode"]
+    if mode is None:
+        apart = vllm and values["vllm_mode"] == "server"
+        mode = Distributed() if apart else usual_mode(found["backend"], use_vllm=vllm)
     if isinstance(mode, SingleNode):
         if vllm and not mode.use_vllm:
             raise ConfigError(

@@ -160,6 +160,14 @@ def test_a_teacher_that_is_an_object_is_saved_as_it_is(tmp_path):
         config_of(teacher_model=object())
 
 
+def test_where_workers_do_not_take_turns_they_are_apart():
+    assert config_of().compute.mode == config_of(backend="modal").compute.mode == "single_node"
+    assert config_of(CONFIG(), backend="ray").compute.mode == "distributed"
+    assert config_of(backend="racks:Rack").compute.mode == "distributed"
+    with refused(ConfigError, "compute.backend", "'rays'"):
+        config_of(backend="rays")
+
+
 def test_it_is_trls_name():
     assert mortal.DistillationTrainer is DistillationTrainer
     explained = re.findall(r"^ {8}(\**\w+): ", DistillationTrainer.__doc__, re.MULTILINE)
