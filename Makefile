@@ -34,6 +34,9 @@ train-code: venv  ## The third demo: Python programs, rewarded for the test case
 train-agent: venv  ## The fourth demo: a model learns to use the tools of an environment
 	$(BIN)/mortal train deployments/configs/agent.toml
 
+train-recipe: venv  ## A recipe: sft, a reward model, GRPO with it, a gate; a tiny model, within five minutes
+	$(BIN)/mortal train examples/recipe/recipe.toml
+
 SMOLLM := models/SmolLM2-135M-Instruct
 
 train-smollm: venv $(SMOLLM)  ## A pretrained model: SmolLM2-135M-Instruct learns sums in some 6 minutes, download of 93 MB and all (STEPS=40)

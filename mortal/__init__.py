@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mortal import errors, extend, rewards
     from mortal.reading import open_run, runs
     from mortal.trainer import (
+        DistillationTrainer,
         Distributed,
         DPOTrainer,
         GPUConfig,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DPOTrainer",
+    "DistillationTrainer",
     "Distributed",
     "GPUConfig",
     "KTOTrainer",

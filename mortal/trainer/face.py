@@ -27,6 +27,7 @@ SETS = {
     "algorithm.type": "the class",
     "training.trl.model_init_kwargs": "the model object",
     "training.trl.pad_token": "the parameter processing_class",
+    "algorithm.teacher.name_or_path": "the parameter teacher_model",
 }
 """Key -> what sets it, where that is not the mode."""
 

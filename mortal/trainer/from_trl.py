@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mortal.trainer.modes import Distributed, Mode, SingleNode
+from mortal.trainer.sampling_from_trl import idle_in_sampling, mode_and_engine
 from mortal.trainer.settings import KEYS, ORIGIN
 from mortal.trainer.trl_names import (
     IN_ARGS,
     OTHER,
-    OWN_SERVER,
     SAME,
     SPECIAL,
     key_of,
@@ -41,8 +40,6 @@ from mortal.trainer.trl_values import (
 )
 from mortal_steps.config.trl_options import CONFIGS, idleness, refusal
 from mortal_steps.errors import ConfigError
-
-CALLS = "max_tool_calling_iterations"
 
 
 def translated(given: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -90,20 +87,13 @@ def _with_options(
     found: dict[str, Any], values: dict[str, Any], chosen: set[str]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the parameters with TRL's options. `chosen` are those that a person has set."""
-    idle: dict[str, str] = {}
+    idle = idle_in_sampling(found, values, chosen)
     keys = {SAME[n]: value for n, value in values.items() if n in SAME and value is not None}
-    keys |= {OTHER[n]: values[n] for n in OTHER if n in chosen}
+    keys |= {OTHER[n]: values[n] for n in OTHER if n in chosen and n not in idle}
     if values["max_completion_length"] is None:
         raise ConfigError("args.max_completion_length = None: name a length in tokens")
-    if not values["use_vllm"]:
-        for name in [n for n in chosen if n.startswith("vllm_") and "sampling" not in n]:
-            keys.pop(OTHER.get(name, name), None)
-            idle[name] = "use_vllm is off"
-    if CALLS in chosen and not found["tools"] and found["environment_factory"] is None:
-        del keys[OTHER[CALLS]]
-        idle[CALLS] = "there are no tools"
     keys |= _sizes(values) | steps_keys(values, chosen, idle, partial(_batches, values))
-    found["mode"], engine = _mode(found["mode"], values)
+    found["mode"], engine = mode_and_engine(found, values, ORIGIN)
     keys |= engine
     if "output_dir" in chosen:
         found["runs_dir"] = runs_dir_of(found["runs_dir"], values["output_dir"], ORIGIN)
@@ -111,9 +101,7 @@ def _with_options(
         keys |= loading_keys(values["model_init_kwargs"], found, idle)
     found["reward_weights"] = values["reward_weights"]
     for name in sorted(chosen - (SPECIAL - {"bf16"}) - idle.keys()):
-        if name.startswith(("vllm_server_", "vllm_group_")):
-            idle[name] = OWN_SERVER
-        elif reason := idleness(name):
+        if reason := idleness(name):
             idle[name] = reason
         elif reason := refusal(name):
             raise ConfigError(f"{name} = {values[name]!r} cannot be set: {reason}")
@@ -149,18 +137,3 @@ def _exactly(count: int, part: int, counted: str, parts: str) -> int:
     if count % part:
         raise ConfigError(f"{counted} = {count} does not divide by {parts}")
     return count // part
-
-
-def _mode(mode: Mode | None, values: Mapping[str, Any]) -> tuple[Mode, dict[str, Any]]:
-    """Return where it samples, and keys for the engine that the mode leaves open."""
-    vllm = values["use_vllm"]
-    apart = vllm and values["vllm_mode"] == "server"
-    mode = mode or (Distributed() if apart else SingleNode(use_vllm=vllm))
-    if isinstance(mode, SingleNode):
-        if vllm and not mode.use_vllm:
-            raise ConfigError(
-                "MortalTrainer(mode=SingleNode(...)) samples with transformers, and use_vllm is "
-                "on; write SingleNode(use_vllm=True)"
-            )
-        return mode, {}
-    return mode, {"rollout.engine": "vllm" if vllm else "transformers"}

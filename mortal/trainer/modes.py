@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.table import PLACES
 from mortal_steps.plan.run_config import ROLLOUT_WORKERS
 
 
@@ -114,6 +115,12 @@ class Distributed:
 
 
 Mode = SingleNode | Distributed
+
+
+def usual_mode(backend: str, *, use_vllm: bool = False) -> Mode:
+    """Return the mode of a script that names none: one node, where workers can take turns there."""
+    takes_turns = backend in PLACES and PLACES.entry(backend).takes_turns
+    return SingleNode(use_vllm=use_vllm) if takes_turns else Distributed()
 
 
 def _name(gpu: GPU) -> str:

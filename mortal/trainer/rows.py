@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mortal.trainer.controls import ControlsOfRows
 from mortal.trainer.face import RUNS_DIR, check_table, configure
 from mortal.trainer.from_trl import repository
-from mortal.trainer.modes import Mode, SingleNode
+from mortal.trainer.modes import Mode, usual_mode
 from mortal.trainer.objects.models import check_reference
 from mortal.trainer.rows_from_trl import key_of, with_options
 from mortal.trainer.rows_settings import ARGUMENTS, GONE, decided_keys, face_of
@@ -70,7 +70,8 @@ class RowsTrainer(ControlsOfRows):
             peft_config: Train a LoRA adapter with these settings.
             quantization_config: Load the model in 4 bits (QLoRA).
             mode: Which GPU the actor has on Modal. [SingleNode()]
-            backend: Where the actor runs. `"local"`: in a process on this machine.
+            backend: Where the actor runs. `"local"`: in a process on this machine; `"modal"`,
+                `"ray"`, or a place of your own as `module:Class`.
             run_id: Id of the run. None: a new one when training begins.
             runs_dir: Folder of all runs, if `args` names no `output_dir`.
             config: Any key of docs/configuration.md, such as `{"checkpoints.save_steps": 20}`.
@@ -95,10 +96,11 @@ class RowsTrainer(ControlsOfRows):
                 arguments=ARGUMENTS,
             )
         given["formatting_func"] = formatting_func
+        given["mode"] = usual_mode(backend) if mode is None else mode
         given, idle = with_options(
             given, args, kind=kind, algorithm=self.algorithm, origin=face.name
         )
-        self.mode = SingleNode() if mode is None else mode
+        self.mode = given["mode"]
         self._mode_is_given = False  # what the mode takes on Modal is nothing to tell of here
         self.config = configure(given, decided_keys(given, self.algorithm), face)
         self._repo_id = repository(args)

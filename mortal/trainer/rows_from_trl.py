@@ -1,13 +1,15 @@
-"""Turns a configuration of TRL's whose trainer learns from rows, such as `SFTConfig`, into keys.
+"""Turns a configuration of TRL's in which a step is an optimizer update, such as `SFTConfig`, into
+keys.
 
-All of its options count, TRL's defaults too. A step is an optimizer update, here as there:
+All of its options count, TRL's defaults too:
 
     per_device_train_batch_size = 2, gradient_accumulation_steps = 4
         training.batch_size = 8 rows a step, training.gradient_accumulation_steps = 4
 """
 
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from mortal.trainer.trl_names import OTHER, SAME
@@ -22,7 +24,13 @@ from mortal.trainer.trl_values import (
     steps_keys,
     whole_updates,
 )
-from mortal_steps.config.trl_options import UNLIMITED, idleness, options_of, refusal
+from mortal_steps.config.trl_options import (
+    CONFIGS_OF_ROWS,
+    UNLIMITED,
+    idleness,
+    options_of,
+    refusal,
+)
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 
@@ -31,8 +39,8 @@ TRANSLATED = frozenset(
     | {"eval_steps", "eval_on_start", "output_dir", "model_init_kwargs", "resume_from_checkpoint"}
 )
 """Options that become keys in another way than by their value alone."""
-NOT_OURS = ("data.shuffle",)
-"""Keys that mean something else than TRL's option where rows are learned."""
+SHUFFLES = "data.shuffle"
+"""A key that means something else than TRL's option where rows are learned."""
 COUNTED = {
     "save_steps": "checkpoints.save_steps",
     "eval_steps": "evaluation.eval_steps",
@@ -48,12 +56,30 @@ def default_args(kind: str) -> Any:
     return getattr(importlib.import_module("trl"), kind)(bf16=False)
 
 
+@dataclass(kw_only=True, slots=True)
+class Known:
+    """What a trainer of its own kind knows of TRL's options."""
+
+    keys: dict[str, Any] = field(default_factory=dict)
+    idle: dict[str, str] = field(default_factory=dict)
+    """Option that changes nothing -> the reason."""
+    options: Collection[str] = ()
+    """Those that it has read."""
+
+
 def with_options(
-    given: Mapping[str, Any], args: Any, *, kind: str, algorithm: str, origin: str
+    given: Mapping[str, Any],
+    args: Any,
+    *,
+    kind: str,
+    algorithm: str,
+    origin: str,
+    read: Callable[[dict[str, Any], Mapping[str, Any], set[str]], Known] | None = None,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the parameters with what `args` says, of which most becomes keys in `config`; and a
-    sentence for each option that changes nothing. Raises `ConfigError` for what a run cannot
-    have."""
+    sentence for each option that changes nothing. `read` is given the parameters, which it may
+    change, the values of all options, and the names of those that a person has set. Raises
+    `ConfigError` for what a run cannot have."""
     found, is_given = dict(given), args is not None
     args = args if is_given else default_args(kind)
     kind_of(args, [kind])
@@ -62,16 +88,19 @@ def with_options(
     check_held_out(values, found)
     same = _same(kind, algorithm)
     other = _others(kind)
-    idle: dict[str, str] = {}
+    known = read(found, values, chosen) if read else Known()
+    idle = known.idle
     keys = {key: _value(name, values[name]) for name, key in same.items()}
-    keys |= {other[name]: values[name] for name in other if name in chosen}
+    keys |= {other[name]: values[name] for name in other if name in chosen and name not in idle}
+    keys |= known.keys
     keys |= _sizes(values) | steps_keys(values, chosen, idle, whole_updates)
     if "output_dir" in chosen:
         found["runs_dir"] = runs_dir_of(found["runs_dir"], values["output_dir"], origin)
     if "model_init_kwargs" in chosen:
         keys |= loading_keys(values["model_init_kwargs"], found, idle)
     _check(values)
-    for name in sorted(chosen - TRANSLATED - same.keys() - other.keys() - idle.keys()):
+    read_already = {*TRANSLATED, *known.options, *same, *other, *idle}
+    for name in sorted(chosen - read_already):
         if reason := idleness(name, kind):
             idle[name] = reason
         elif reason := refusal(name, kind):
@@ -102,7 +131,8 @@ def _same(kind: str, algorithm: str) -> dict[str, str]:
 def _others(kind: str) -> dict[str, str]:
     """Return option of TRL -> the key with its value, if the option is set."""
     known = options_of(kind)
-    return {name: key for name, key in OTHER.items() if name in known and key not in NOT_OURS}
+    left_out = {SHUFFLES} if kind in CONFIGS_OF_ROWS.values() else set()
+    return {name: key for name, key in OTHER.items() if name in known and key not in left_out}
 
 
 def _sizes(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.face import EXCLUDE, Face, checked_runs_dir, trainer_of_rows
-from mortal.trainer.modes import Mode, SingleNode
+from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import Change, eval_keys, source_of
 from mortal.trainer.objects.models import (
     lora_settings,
@@ -95,7 +95,6 @@ def decided_keys(given: Mapping[str, Any], algorithm: str) -> dict[str, Any]:
 
 def _mode_keys(mode: Any, name: str) -> dict[str, Any]:
     """Return the keys of where the actor is. Raises `ConfigError` for a mode that samples."""
-    mode = SingleNode() if mode is None else mode
     if not isinstance(mode, Mode):
         raise ConfigError(f"{name}: mode = {mode!r}: write SingleNode(...) or Distributed(...)")
     settings = mode.settings()

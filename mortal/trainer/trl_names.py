@@ -56,7 +56,6 @@ IN_ARGS = (
     *("report_to", "reward_weights"),
 )
 """Parameters that say what `args` says."""
-OWN_SERVER = "the rollout workers start vLLM themselves"
 GONE: Mapping[str, str] = {
     "tokenizer": "it is called processing_class",
     "ref_model": "the reference model is the model that training begins with; see training.beta",

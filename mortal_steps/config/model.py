@@ -52,7 +52,8 @@ class NewModelConfig(Section):
 
 
 class WarmStartConfig(Section):
-    """`[model.warm_start]`: supervised steps (TRL's SFTTrainer) before reinforcement begins."""
+    """`[model.warm_start]`: supervised steps before reinforcement begins, taken as
+    `algorithm.type = "sft"` takes them. A run of its own with that has all of TRL's options."""
 
     steps: int = Field(50, ge=1)
     """Number of optimizer steps."""

@@ -93,10 +93,11 @@ def open_run(
     if opened.is_complete():  # which needs sources, model and GPUs no more
         return opened
     check_sources(opened.store, Plan(config).code, opened.working_dir())
-    is_here = config.compute.place.shares_files  # otherwise the Volume has the model
+    is_here = config.compute.place.shares_files  # otherwise the Volume has the models
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)
-    if teacher := config.algorithm.teacher_model:
+    teacher = config.algorithm.teacher_model
+    if teacher and (is_here or Path(teacher.name_or_path).exists()):
         check_model(teacher, run.info.teacher_files, called=TEACHER)
     return Run(run.store, placed(config), run.info)
 

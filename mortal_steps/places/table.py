@@ -27,8 +27,6 @@ class PlaceKind(Extension):
     A call of its own, beforehand, costs workers on another machine more than it gains."""
     saves_beside: bool = True
     """Whether a checkpoint can be written beside the train steps that follow it."""
-    takes_rows: bool = False
-    """Whether an actor there can learn from rows that were prepared here."""
     words: str = "elsewhere"
     """Where a run is, for people."""
 
@@ -40,7 +38,6 @@ PLACES = Registry(
             factory="mortal_steps.places.local.place:LocalPlace",
             here=True,
             takes_turns=True,
-            takes_rows=True,
             words="on this machine",
         ),
         "modal": PlaceKind(
@@ -48,7 +45,6 @@ PLACES = Registry(
             shares_files=False,
             takes_turns=True,
             loads_with_shards=True,
-            takes_rows=True,
             saves_beside=False,  # no file of the Volume may be open between two calls
             words="on Modal",
         ),

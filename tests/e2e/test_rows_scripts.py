@@ -1,5 +1,5 @@
-"""Scripts for TRL's trainers that learn from rows, with one line changed: the import. They train
-the same weights as stock TRL."""
+"""Scripts for TRL's trainers that learn from rows or a teacher, with one line changed: the import.
+They train the same weights as stock TRL."""
 
 import json
 import re
@@ -21,6 +21,7 @@ SCRIPTS = {
     "chat": ("chat", CHAT),
     "dpo": ("dpo", ()),
     "reward": ("reward", ()),
+    "student": ("distillation", ()),
 }
 """Each by its output folder, with its arguments."""
 
@@ -57,3 +58,11 @@ def test_held_out_rows_are_judged_after_a_run_that_did_not(both):
     run, said, stock = both["reward"]
     assert run.config.evaluation.eval_steps == 0
     assert re.search(r"accuracy .*", said)[0] == re.search(r"accuracy .*", printed(stock))[0]
+
+
+def test_a_student_samples_what_it_learns_on(both):
+    run, said, _ = both["student"]
+    assert run.config.algorithm.teacher_model.dtype == "auto"
+    assert (run.info.num_steps, run.config.rollout.top_k) == (4, 1)
+    assert all(row["loss"] > 0 and row["num_unscored"] == 4 for row in run.metrics())
+    assert f"Flow run 'distillation/{run.info.run_id}'" in said

@@ -20,6 +20,7 @@ HIT = (
     ("machine of rollout-0", "generate"),
     ("head", "train_step"),
 )
+HIT_ALONE = (("process of actor-0", "train_step"), ("machine of actor-0", "train_step"))
 
 
 @pytest.fixture(scope="module")
@@ -33,22 +34,22 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
+@pytest.mark.parametrize(
+    ("name", "hit"), [("plain", HIT), ("sft", HIT_ALONE), ("distillation", HIT_ALONE[:1])]
+)
 def test_a_run_whose_worker_machine_and_head_are_killed_has_the_bits_of_a_local_one(
-    cluster, killable, tmp_path
+    cluster, killable, tmp_path, name, hit
 ):
-    others = {
-        "head": lost_head(cluster),
-        **faults_of(cluster, "actor-0"),
-        **faults_of(cluster, "rollout-0"),
-    }
+    others = {"head": lost_head(cluster), **faults_of(cluster, "actor-0")}
+    others |= faults_of(cluster, "rollout-0")
     variant = Variant(
-        "plain", tmp_path, killable, STEPS, print, settings=cluster.settings, others=others
+        name, tmp_path, killable, STEPS, print, settings=cluster.settings, others=others
     )
     variant.reference()
-    shots = [(Shot(victims=(victim,), stage=stage, moment="inside"),) for victim, stage in HIT]
+    shots = [(Shot(victims=(victim,), stage=stage, moment="inside"),) for victim, stage in hit]
     judged = list(variant.under_fire(shots))
     assert sorted(kill.victim for run in judged for kill in run.outcome.kills) == sorted(
-        victim for victim, _ in HIT
+        victim for victim, _ in hit
     )
     assert [run.faults for run in judged] == [()] * len(judged)
     assert Fault.unmended == []

@@ -12,7 +12,14 @@ import trl
 from datasets import Dataset
 
 import mortal
-from mortal import Distributed, GPUConfig, MortalTrainer, SFTTrainer, SingleNode
+from mortal import (
+    DistillationTrainer,
+    Distributed,
+    GPUConfig,
+    MortalTrainer,
+    SFTTrainer,
+    SingleNode,
+)
 from mortal.rewards.extraction import extract_code
 from mortal_steps.config.model import NewModelConfig
 
@@ -77,6 +84,16 @@ class LocalSFTTrainer(SFTTrainer):
         super().__init__(MODEL, **given)
 
 
+class LocalDistillationTrainer(DistillationTrainer):
+    """The same of a student, which learns from a model like itself."""
+
+    def __init__(self, model, teacher_model, **given):
+        build_once()
+        super().__init__(MODEL, MODEL, **given)
+
+
 mortal.MortalTrainer, mortal.SFTTrainer = LocalTrainer, LocalSFTTrainer
+mortal.DistillationTrainer = LocalDistillationTrainer
 trl.GRPOConfig = functools.partial(trl.GRPOConfig, max_steps=2, bf16=False)
 trl.SFTConfig = functools.partial(trl.SFTConfig, max_steps=2, bf16=False)
+trl.DistillationConfig = functools.partial(trl.DistillationConfig, max_steps=2, bf16=False)

@@ -1,4 +1,5 @@
-"""Runs scripts for TRL's trainers that learn from rows: as they are, and with one line changed.
+"""Runs scripts for TRL's trainers that learn from rows or a teacher: as they are, and with one line
+changed.
 
 The process that drives a run is forked off the script's, which has imported TRL before; as an
 interpreter of its own it is tested by the scripts of `ported_scripts`.
@@ -11,11 +12,13 @@ import sys
 
 import pytest
 import torch
+import trl
 from safetensors.torch import load_file
 
 from mortal.trainer import process
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import list_runs
+from mortal_steps.schedule import train_seed
 from mortal_steps.system.frames import Answer, Request
 from tests.support.forked_commands import ForkedCommand
 from tests.support.policy.rows import judged, preferences, texts
@@ -28,6 +31,11 @@ from mortal.trainer import controls
 from tests.support import rows_scripts
 
 controls.perform = rows_scripts.perform_in_a_fork
+"""
+SEEDED = """
+from tests.support import rows_scripts
+
+rows_scripts.seed_as_here()
 """
 
 
@@ -45,6 +53,7 @@ def chats(count):
 
 DATA = {
     "texts": texts(11),
+    "prompts": [{"prompt": row["text"]} for row in texts(8, seed=5, longest=9)],
     "chats": chats(13),
     "preferences": preferences(14),
     "judged": judged(10),
@@ -57,20 +66,22 @@ def both(request, tmp_path_factory, server):
     before. Of each, by its output folder: the run, what it printed, and the folder of stock."""
     folder, scripts = tmp_path_factory.mktemp("scripts"), request.module.SCRIPTS
     build_model(folder / "model", SHAPE, seed=1)
+    (folder / "teacher").mkdir()
+    build_model(folder / "teacher", SHAPE.model_copy(update={"num_layers": 2}), seed=2)
     with_template(folder / "model")
     for name, rows in DATA.items():
         (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    sides = {STOCK: lambda script: script, OURS: as_mortals}
-    for side, changed in sides.items():
+    sides = {STOCK: (SEEDED, lambda script: script), OURS: (FORKING, as_mortals)}
+    for side, (_, changed) in sides.items():
         (folder / side).mkdir()
-        for shared in (*folder.glob("*.jsonl"), folder / "model"):
+        for shared in (*folder.glob("*.jsonl"), folder / "model", folder / "teacher"):
             (folder / side / shared.name).symlink_to(shared)
         for name, _ in scripts.values():
             script = changed((SCRIPTS / f"{name}.py").read_text())
             (folder / side / f"{name}.py").write_text(script)
     env = {"PREFECT_API_URL": server.api_url, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    for side in sides:
-        turns = ["-c", FORKING + IN_TURN, json.dumps(scripts)]
+    for side, (before, _) in sides.items():
+        turns = ["-c", before + IN_TURN, json.dumps(scripts)]
         code = ForkedCommand(turns, cwd=folder / side, env={**os.environ, **env}).wait()
         said = {file.stem: file.read_text() for file in (folder / side).glob("*.out")}
         assert code == 0, said
@@ -78,6 +89,19 @@ def both(request, tmp_path_factory, server):
         output: (one_run(folder / OURS / output), said[output], folder / STOCK / output)
         for output in scripts
     }
+
+
+def seed_as_here():
+    """Shuffle the rows of a step of distillation, once they are sampled, as a train step does."""
+
+    class Seeded(trl.DistillationTrainer):
+        def _generate_single_turn(self, *args, **options):
+            sampled = super()._generate_single_turn(*args, **options)
+            torch.manual_seed(train_seed(self.args.seed, self.state.global_step))
+            return sampled
+
+    Seeded.__name__ = trl.DistillationTrainer.__name__
+    trl.DistillationTrainer = Seeded
 
 
 def perform_in_a_fork(action, **arguments):

@@ -78,6 +78,28 @@ def model_settings(
     return {"model.name_or_path": str(folder), "model.dtype": DTYPES[str(model.dtype)]}
 
 
+def teacher_settings(teacher: Any, runs_dir: str) -> dict[str, Any]:
+    """Return the keys of `[algorithm.teacher]` for a model's name, or a model object. Raises
+    `ModelError` for what no other process could load."""
+    if isinstance(teacher, str | Path):
+        return {"algorithm.teacher.name_or_path": str(teacher)}
+    if not hasattr(teacher, "save_pretrained"):
+        raise ModelError(
+            f"teacher_model is of type {type(teacher).__name__}; give the name of a model on the "
+            "hub, a folder, or a transformers.PreTrainedModel"
+        )
+    _check_code(teacher, "AutoModelForCausalLM")
+    dtype = DTYPES.get(str(teacher.dtype))
+    if dtype is None:
+        raise ModelError(
+            f"teacher_model has the dtype {teacher.dtype}; convert it to {' or '.join(DTYPES)}"
+        )
+    return {
+        "algorithm.teacher.name_or_path": str(saved(runs_dir, teacher)),
+        "algorithm.teacher.dtype": dtype,
+    }
+
+
 def _check_is_trained(model: Any) -> None:
     """Raise `ModelError` for frozen weights: that they are is not part of a saved model."""
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]

@@ -127,9 +127,9 @@ def check(
     config.rollout.source_settings.check(context_of(config.model))
     check_trl_options(config.algorithm.type, config.model, config.training)
     if config.algorithm.judges_by_loss:
-        check_source(config.compute, config.data, config.rewards, config.algorithm.type)
+        check_source(config.data, config.rewards, config.algorithm.type)
     if config.algorithm.teacher_model:
-        check_teacher(config.algorithm.teacher_model, config.model, config.compute, config.data)
+        check_teacher(config.algorithm.teacher_model, config.model, config.data)
     if config.samples_held_out and not config.algorithm.learns_from_rewards:
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)

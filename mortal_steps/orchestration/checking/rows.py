@@ -9,16 +9,10 @@ from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import REHEARSAL, call_several
-from mortal_steps.config import (
-    ComputeConfig,
-    DataConfig,
-    RewardsConfig,
-    TrainingConfig,
-)
+from mortal_steps.config import DataConfig, RewardsConfig, TrainingConfig
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import shortened
-from mortal_steps.places.table import PLACES
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
@@ -31,14 +25,9 @@ PROGRESS = re.compile(rb"([^\r\n:]+):\s+(\d+)%\|")
 """A progress bar of TRL's, such as `Tokenizing train dataset:  41%|####`."""
 
 
-def check_source(
-    compute: ComputeConfig,
-    data: DataConfig,
-    rewards: RewardsConfig,
-    algorithm: str,
-) -> None:
-    """Raise `ConfigError` without a dataset, for rewards, which nobody asks, for what TRL does
-    otherwise with rows, and for workers on a cluster or in one container."""
+def check_source(data: DataConfig, rewards: RewardsConfig, algorithm: str) -> None:
+    """Raise `ConfigError` without a dataset, for rewards, which nobody asks, and for what TRL does
+    otherwise with rows."""
     if not data.source:
         raise ConfigError(
             f"data.source names no dataset, and algorithm.type = {algorithm!r} learns from the "
@@ -63,17 +52,6 @@ def check_source(
         raise ConfigError(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
-        )
-    if not compute.place.takes_rows:
-        there = " or ".join(repr(name) for name, kind in PLACES.items() if kind.takes_rows)
-        raise ConfigError(
-            f"compute.backend = {compute.backend!r}: algorithm.type = {algorithm!r} does not train "
-            f"there; it trains with {there}"
-        )
-    if compute.mode == "single_node" and not compute.place.here:
-        raise ConfigError(
-            f"compute.mode = 'single_node': with algorithm.type = {algorithm!r}, nothing samples "
-            "in turns with training; leave it out"
         )
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mortal_steps.config import ComputeConfig, DataConfig, ModelConfig, RewardsConfig
+from mortal_steps.config import DataConfig, ModelConfig, RewardsConfig
 from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
@@ -10,21 +10,13 @@ from mortal_steps.models.local_folder import check_folder, check_listed_weights
 from mortal_steps.models.shape import find_shape
 
 
-def check_teacher(
-    teacher: ModelConfig, student: ModelConfig, compute: ComputeConfig, data: DataConfig
-) -> None:
+def check_teacher(teacher: ModelConfig, student: ModelConfig, data: DataConfig) -> None:
     """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for one with
-    another vocabulary than the student's, as far as it is known here, without prompts, or for a run
-    elsewhere."""
+    another vocabulary than the student's, as far as it is known here, or without prompts."""
     if not data.source:
         raise ConfigError(
             "data.source names no dataset, and the student learns on completions of its prompts; "
             "name one with --dataset"
-        )
-    if not compute.place.here:
-        raise ConfigError(
-            f"compute.backend = {compute.backend!r}: a run that learns from a teacher trains on "
-            "this machine alone; leave compute.backend out"
         )
     if not is_hub_model(teacher):
         folder = Path(teacher.name_or_path)

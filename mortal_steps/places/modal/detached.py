@@ -45,9 +45,14 @@ PASSED_ON = (
 def settings_of(run: Run) -> Settings:
     """Return what the run's workers are constructed with; raise what `code_of` does."""
     files = code_of(run.plan.place)
-    # None where the model is of the hub, or made by the run.
-    model = {name: file.sha256 for name, file in run.info.model_files.items()}
-    folders = {run.config.model.name_or_path: remote_folder(model)} if model else {}
+    teacher = run.config.algorithm.teacher_model
+    models = {run.config.model.name_or_path: run.info.model_files}
+    models |= {teacher.name_or_path: run.info.teacher_files} if teacher else {}
+    folders = {
+        name: remote_folder({path: file.sha256 for path, file in files.items()})
+        for name, files in models.items()
+        if files  # none are of a model of the hub, or made by the run
+    }
     if run.config.compute.scores_in_a_container:
         folders |= reward_models(run)
     compute = _without_secrets(run.config.compute)

@@ -20,10 +20,15 @@ def gpus_on_modal(plan: PlacePlan, *, samples: bool) -> Placement:
     """Return the GPUs of a run; without `samples`, it has no engines. Raises `ConfigError` for GPUs
     that would be paid for and do nothing, and for fewer than it takes."""
     modal, ranks = plan.compute.modal, plan.ranks
-    size = gpus_per_engine(plan.rollout)
+    size = gpus_per_engine(plan.rollout) if samples else 0
     trains = f"the actor trains on {'one GPU' if ranks == 1 else f'{ranks} GPUs (training.ranks)'}"
     if plan.compute.mode == "single_node":
         apart = modal.vllm_mode == "server"
+        if apart and not samples:
+            raise ConfigError(
+                "compute.modal.vllm_mode = 'server' has the last GPUs sample, and nothing is "
+                "sampled in this run; leave it out"
+            )
         other = f", and the rollout worker samples on {'one' if size == 1 else size}"
         used = ranks + size if apart else max(ranks, size)
         _check_count("gpu", modal.gpu, used, trains + other * (used > ranks))

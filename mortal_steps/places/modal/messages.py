@@ -54,7 +54,7 @@ class Settings:
     """Of the files in `PROJECT`; None: workers need none."""
     folders: Mapping[str, str] = field(default_factory=dict)
     """Where on the Volume the files are of each local folder with a model: the one that is trained,
-    and those that score in a container."""
+    its teacher, and those that score in a container."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,15 +1,17 @@
 """What the actor asks of an algorithm."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import ValidationError
 
-from mortal_steps.config import AlgorithmConfig
+from mortal_steps.config import AlgorithmConfig, ModelConfig
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.errors import ConfigError
+from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.policy.plan import TrainerPlan
@@ -24,6 +26,13 @@ class AdapterBase:
     """Its name on the hub, or the absolute path of a local folder."""
     revision: str | None = None
     """Commit, branch or tag of a hub model."""
+
+    @classmethod
+    def at(cls, model: ModelConfig, model_path: str) -> Self:
+        """Return the base at `model_path`; a model from the hub goes by its name there."""
+        if is_hub_model(model):
+            return cls(name=model.name_or_path, revision=model.revision)
+        return cls(name=os.path.abspath(model_path))
 
 
 class Snapshot(Protocol):

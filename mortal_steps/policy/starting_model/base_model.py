@@ -7,7 +7,6 @@ A model that is made is kept in a cache, `<runs_dir>/.models/<digest of everythi
 import hashlib
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from mortal_steps import __version__
 from mortal_steps.config import ModelConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import CorruptFileError, ModelError
-from mortal_steps.models.hub import is_hub_model, model_folder
+from mortal_steps.models.hub import model_folder
 from mortal_steps.policy.algorithms.base import AdapterBase
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.policy.plan import ActorPlan
@@ -46,18 +45,11 @@ class StartingModel:
     """Where the model was when the run began."""
 
 
-def named_base(model: ModelConfig, model_path: str) -> AdapterBase:
-    """Return the base at `model_path`; a model from the hub goes by its name there."""
-    if is_hub_model(model):
-        return AdapterBase(name=model.name_or_path, revision=model.revision)
-    return AdapterBase(name=os.path.abspath(model_path))
-
-
 def base_of(store: RunStore, model: ModelConfig, model_path: str) -> AdapterBase:
     """Return the base of a run's adapter; one made for the run has its path at the run's beginning,
     so the adapter is the same wherever it goes on."""
     made = _find_record(store)
-    return named_base(model, model_path) if made is None else AdapterBase(name=made.path)
+    return AdapterBase.at(model, model_path) if made is None else AdapterBase(name=made.path)
 
 
 def model_cache(runs_dir: Path) -> Path:

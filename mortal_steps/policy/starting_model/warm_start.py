@@ -1,28 +1,25 @@
-"""Supervised steps before reinforcement begins, with TRL's SFTTrainer.
+"""Supervised steps before reinforcement begins, as `algorithm.type = "sft"` takes them.
 
 The model learns `prompt -> completion_column + EOS`, with loss on the completion alone; sparse
 rewards need a policy that succeeds now and then. A completion may be a dialogue, a list of
 messages; then the loss is on those of the assistant.
 """
 
+import dataclasses
 import difflib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from datasets import Dataset, disable_progress_bars, enable_progress_bars, is_progress_bar_enabled
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PrinterCallback
-from trl import SFTConfig, SFTTrainer
-
-from mortal_steps.config import WarmStartConfig
+from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig, WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
-from mortal_steps.policy import private
+from mortal_steps.policy.algorithms.rows.stepper import RowsStepper
+from mortal_steps.policy.algorithms.sft import SFT
 from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
-from mortal_steps.policy.gpu import on_one_gpu
-from mortal_steps.policy.model_files.tokenizer import save_tokenizer
-from mortal_steps.policy.model_files.writing import any_generation_settings
+from mortal_steps.policy.batches.prepared_rows import RowIndices
+from mortal_steps.policy.model_files.tokenizer import load_tokenizer
+from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
 
 
@@ -42,62 +39,81 @@ def warm_start(
     streams, as every Trainer does. Raises `DataError` for a completion column that is missing or
     holds no text, `ModelError` for a model that cannot be loaded.
     """
-    examples = _prompt_completion_pairs(problems, config.completion_column)
-    tokenizer = _load_tokenizer(model_folder, trust_remote_code)
+    rows = _rows(problems, config.completion_column)
+    tokenizer = load_tokenizer(str(model_folder), trust_remote_code)
     if not isinstance(problems[0].prompt, str) and tokenizer.chat_template is None:
         raise ModelError(
             f"{model_folder} has no chat template, and the prompts are chat messages; use text "
             "prompts or a model with a template"
         )
-    with tempfile.TemporaryDirectory() as scratch:
-        args = _arguments(scratch, config, seed, dtype, trust_remote_code)
-        # The tools' answers in a dialogue are not the model's to imitate.
-        args.assistant_only_loss = any(
-            _is_dialogue(row["completion"]) and len(row["completion"]) > 1 for row in examples
-        )
-        trainer = _make_trainer(str(model_folder), args, examples, tokenizer)
-        with reproducible_kernels():
-            trainer.train()
-    with any_generation_settings(trainer.model, out_folder):
-        trainer.model.save_pretrained(out_folder)
-    save_tokenizer(tokenizer, out_folder)
-
-
-def _arguments(
-    scratch: str, config: WarmStartConfig, seed: int, dtype: str, trust_remote_code: bool
-) -> SFTConfig:
-    """Return the Trainer's arguments; it writes nothing but temporary files, to `scratch`."""
-    args = SFTConfig(
-        output_dir=scratch,
-        seed=seed,
-        max_steps=config.steps,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="constant",  # more steps go on where fewer would end
-        per_device_train_batch_size=config.batch_size,
-        completion_only_loss=True,
-        max_length=None,
-        model_init_kwargs={
+    model = ModelConfig.model_validate(
+        {
+            "name_or_path": str(model_folder),
             "dtype": dtype,
             "trust_remote_code": trust_remote_code,
-            **on_one_gpu(),
-        },
-        bf16=False,
-        gradient_checkpointing=False,
-        use_cache=True,  # it goes into the saved config, where sampling needs it
-        save_strategy="no",
-        logging_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
+        }
     )
-    private.use_one_device(args)
-    return args
+    plan = TrainerPlan(
+        seed=seed,
+        algorithm=SFT(),
+        model=model,
+        training=_training(config, rows),
+        rollout=RolloutConfig(),
+        reward_weights={},
+        here=True,
+    )
+    with tempfile.TemporaryDirectory() as name, reproducible_kernels():
+        scratch = Path(name)
+        SFT().prepare(plan, rows, [], folder=scratch / "rows")
+        stepper = RowsStepper(
+            SFT(),
+            plan,
+            model_path=str(model_folder),
+            num_steps=config.steps,
+            output_dir=scratch,
+            autocast=False,
+            prepared=scratch / "rows",
+        )
+        stepper.begin()
+        _train(stepper, config.steps)
+        stepper.save_final(out_folder)
 
 
-def _prompt_completion_pairs(problems: Sequence[Problem], column: str) -> list[dict[str, Any]]:
+def _training(config: WarmStartConfig, rows: Sequence[Problem]) -> TrainingConfig:
+    completions = [row.columns["completion"] for row in rows]
+    # The tools' answers in a dialogue are not the model's to imitate.
+    dialogues = any(_is_dialogue(each) and len(each) > 1 for each in completions)
+    return TrainingConfig(
+        batch_size=config.batch_size,
+        gradient_accumulation_steps=1,
+        max_steps=config.steps,
+        learning_rate=config.learning_rate,
+        gradient_checkpointing=False,
+        trl={
+            "lr_scheduler_type": "constant",  # more steps go on where fewer would end
+            "completion_only_loss": True,
+            "assistant_only_loss": dialogues,
+            "max_length": "none",
+        },
+    )
+
+
+def _train(stepper: RowsStepper, num_steps: int) -> None:
+    for step in range(num_steps):
+        if stepper.epochs.begins(step):
+            order = stepper.draw_order(stepper.epochs.epoch(step))
+        first = stepper.epochs.first_micro_batch(step)
+        stepper.train_step(RowIndices(step=step, order=order, first=first, stop=first + 1), seed=0)
+
+
+def _rows(problems: Sequence[Problem], column: str) -> list[Problem]:
+    """Return the rows as TRL takes them: a prompt and a column `completion`."""
     if not problems:
         raise DataError("model.warm_start needs training rows, and data.source leaves none")
-    return [{"prompt": row.prompt, "completion": _completion(row, column)} for row in problems]
+    return [
+        dataclasses.replace(row, columns={"completion": _completion(row, column)})
+        for row in problems
+    ]
 
 
 def _completion(problem: Problem, column: str) -> Any:
@@ -126,42 +142,3 @@ def _is_dialogue(found: Any) -> bool:
         and len(found) > 0
         and all(isinstance(message, Mapping) and "role" in message for message in found)
     )
-
-
-def _load_tokenizer(model: str | Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"model.name_or_path = {str(model)!r}: no tokenizer can be loaded from it: {error}"
-        ) from error
-    if tokenizer.eos_token is None:
-        raise ModelError(f"{model}: its tokenizer has no EOS token, which must end a completion")
-    return tokenizer
-
-
-def _make_trainer(
-    model: str,
-    args: SFTConfig,
-    examples: list[dict[str, Any]],
-    tokenizer: PreTrainedTokenizerBase,
-) -> SFTTrainer:
-    shows_progress = is_progress_bar_enabled()
-    disable_progress_bars()
-    try:
-        trainer = SFTTrainer(
-            model=model,
-            args=args,
-            train_dataset=Dataset.from_list(examples),
-            processing_class=tokenizer,
-        )
-    except OSError as error:
-        raise ModelError(
-            f"model.name_or_path = {model!r}: no model can be loaded from it: {error}"
-        ) from error
-    finally:
-        if shows_progress:
-            enable_progress_bars()
-    # It prints the summary of the run to stdout, which belongs to the caller.
-    trainer.remove_callback(PrinterCallback)
-    return trainer

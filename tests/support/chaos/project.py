@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import string
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,11 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "lora": ("training.use_lora=true", "training.lora.r=4", "training.lora.dropout=0.1"),
     "ranks": ("training.ranks=2",),
     "accumulation": ("training.gradient_accumulation_steps=4", "training.num_iterations=2"),
+    "distillation": (
+        *("algorithm.type=distillation", "algorithm.teacher=teacher", "algorithm.beta=0.5"),
+        *("training.num_generations=1", "training.gradient_accumulation_steps=2"),
+        "rollout.staleness=1",
+    ),
 }
 """What each variant sets beyond CONFIG."""
 
@@ -94,11 +100,25 @@ threads = 1
 """
 
 
-def write_project(folder: Path) -> None:
-    """A user's project: `chaos.toml`, its dataset and its reward function."""
+def write_project(folder: Path, variant: str = "plain") -> None:
+    """A user's project: `chaos.toml`, its dataset and its reward function, and a teacher if the
+    variant learns from one. Rewards change no bit of that."""
     write_words(folder / "train.jsonl")
     (folder / "rewards.py").write_text(REWARDS)
     (folder / "chaos.toml").write_text(CONFIG)
+    if variant == "distillation":
+        write_teacher(folder / "teacher")
+
+
+def write_teacher(folder: Path) -> None:
+    """A model of two layers with the vocabulary of the one that is trained."""
+    # Imported where used: imports torch.
+    from mortal_steps.config import NewModelConfig
+    from mortal_steps.policy.starting_model.new_model import build_model
+
+    student = tomllib.loads(MODEL_AND_DATA)["model"]["new"]
+    folder.mkdir()
+    build_model(folder, NewModelConfig(**{**student, "num_layers": 2}), seed=5)
 
 
 def write_words(path: Path) -> None:

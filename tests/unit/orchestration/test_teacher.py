@@ -2,9 +2,7 @@
 
 import json
 
-import pytest
-
-from mortal_steps.config import ComputeConfig, DataConfig, ModelConfig, RewardsConfig
+from mortal_steps.config import DataConfig, ModelConfig, RewardsConfig
 from mortal_steps.errors import ConfigError, ModelError
 from mortal_steps.models.local_folder import check_model, describe_model
 from mortal_steps.orchestration.checking.forecast import forecast
@@ -25,7 +23,6 @@ SIZES = {
     "tie_word_embeddings": True,
 }
 DATA = DataConfig(source="rows.jsonl")
-COMPUTE = ComputeConfig()
 
 
 def model(folder, **sizes):
@@ -37,30 +34,23 @@ def model(folder, **sizes):
 
 def test_vocabularies_have_one_size(tmp_path):
     student = model(tmp_path / "small", vocab_size=100)
-    check_teacher(model(tmp_path / "large", vocab_size=100), student, COMPUTE, DATA)
+    check_teacher(model(tmp_path / "large", vocab_size=100), student, DATA)
     teacher = model(tmp_path / "large", vocab_size=2000)
     told = ("algorithm.teacher", teacher.name_or_path, "2,000", student.name_or_path, "of 100")
     with refused(ConfigError, *told):
-        check_teacher(teacher, student, COMPUTE, DATA)
+        check_teacher(teacher, student, DATA)
 
 
-@pytest.mark.parametrize(
-    ("compute", "data", "told"),
-    [
-        (COMPUTE, DataConfig(), "data.source"),
-        (ComputeConfig(backend="modal"), DATA, "compute.backend = 'modal'"),
-    ],
-)
-def test_what_it_cannot_learn_with_is_named(tmp_path, compute, data, told):
+def test_without_prompts_it_learns_from_nothing(tmp_path):
     student = model(tmp_path / "small", vocab_size=100)
-    with refused(ConfigError, told):
-        check_teacher(student, student, compute, data)
+    with refused(ConfigError, "data.source"):
+        check_teacher(student, student, DataConfig())
 
 
 def test_a_teacher_that_is_not_there_or_was_changed_is_named(tmp_path):
     student = model(tmp_path / "small", vocab_size=100)
     with refused(ModelError, "algorithm.teacher.name_or_path: no such folder"):
-        check_teacher(ModelConfig(name_or_path=str(tmp_path / "x")), student, COMPUTE, DATA)
+        check_teacher(ModelConfig(name_or_path=str(tmp_path / "x")), student, DATA)
     teacher = model(tmp_path / "large", vocab_size=100)
     began_with = describe_model(teacher)
     (tmp_path / "large" / "model.safetensors").write_bytes(b"others.")

@@ -14,6 +14,7 @@ from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve
 from mortal_steps.orchestration.open_run import as_begun
 from mortal_steps.orchestration.trials.opening import judging_plan, passing_workers
 from mortal_steps.places.base import place_of
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system import gpus as of_system
@@ -239,6 +240,18 @@ def test_who_shares_no_gpu_need_not_sleep(monkeypatch):
 def test_gpus_that_would_do_nothing_are_not_rented(compute, told):
     with refused(ConfigError, *told):
         check_devices(RunConfig(compute={"backend": "modal", **compute}))
+
+
+def test_without_sampling_a_node_on_modal_has_the_gpus_of_training_alone():
+    def node(**modal):
+        values = {"backend": "modal", "mode": "single_node", "modal": modal}
+        rows = {"algorithm": {"type": "sft"}, "data": {"source": "rows.jsonl"}}
+        return place_of(Plan(parse_config({"compute": values, **rows})).place)
+
+    found = node(gpu="H100").placement(samples=False)
+    assert [gpu.name for gpu in found.trainers] == ["H100"] and found.engines == ()
+    with refused(ConfigError, "vllm_mode = 'server'", "nothing is sampled"):
+        node(gpu="H100:2", vllm_mode="server").placement(samples=False)
 
 
 def spread_on_modal(ranks, **modal):

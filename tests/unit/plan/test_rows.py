@@ -33,17 +33,12 @@ def test_the_source_is_the_algorithms():
         ({"data": {"source": "x.jsonl", "shuffle": False}}, ["data.shuffle", "'sequential'"]),
         ({"data": {"source": "x.jsonl", "on_long": "drop"}}, ["data.on_long", "max_length"]),
         ({"data": {"source": "x.jsonl", "eval_sets": {"train": "y"}}}, ["data.eval_sets.train"]),
-        ({"compute": {"backend": "ray"}}, ["compute.backend = 'ray'", "with 'local' or 'modal'"]),
-        (
-            {"compute": {"backend": "modal", "mode": "single_node"}},
-            ["compute.mode = 'single_node'"],
-        ),
     ],
 )
 def test_what_has_no_meaning_for_rows_is_refused(changed, named):
     config = parse_config(SFT | changed)
     with refused(ConfigError, *named):
-        check_source(config.compute, config.data, config.rewards, config.algorithm.type)
+        check_source(config.data, config.rewards, config.algorithm.type)
 
 
 @pytest.mark.parametrize(

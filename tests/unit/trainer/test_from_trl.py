@@ -96,6 +96,11 @@ def test_the_page_has_fifty_rows_and_more():
     assert len(rows_of_the_page()) >= 50
 
 
+def test_on_a_cluster_workers_are_apart():
+    assert config_of(GRPO()).compute.mode == "single_node"
+    assert config_of(GRPO(), backend="ray").compute.mode == "distributed"
+
+
 def test_arguments_stand_where_trl_has_them():
     args = GRPO(num_generations=4)
     config = MortalTrainer("org/model", correct, args, ROWS, ROWS[:1]).config

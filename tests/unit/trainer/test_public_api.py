@@ -7,6 +7,7 @@ import pytest
 
 import mortal
 from mortal import (
+    DistillationTrainer,
     Distributed,
     DPOTrainer,
     GPUConfig,
@@ -127,6 +128,7 @@ def defaults(called):
 def test_the_package_exports_these_names():
     assert mortal.__all__ == [
         "DPOTrainer",
+        "DistillationTrainer",
         "Distributed",
         "GPUConfig",
         "KTOTrainer",
@@ -166,7 +168,7 @@ def test_the_trainer_takes_these_parameters():
     assert list(defaults(MortalTrainer)) == list(PARAMETERS)
 
 
-@pytest.mark.parametrize("trainer", [MortalTrainer, SFTTrainer])
+@pytest.mark.parametrize("trainer", [MortalTrainer, SFTTrainer, DistillationTrainer])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_trainer_has_these_methods(trainer, method):
     found = defaults(getattr(trainer, method))

@@ -171,6 +171,7 @@ def test_what_cannot_be_meant_is_refused(given, said):
 
 def test_each_mode_says_where_the_actor_is():
     assert config_of().compute.mode == "single_node"
+    assert config_of(backend="ray").compute.mode == "distributed", "it has none other"
     apart = config_of(mode=Distributed(actor="H100", rollout="L4"))
     assert (apart.compute.mode, apart.compute.modal.actor) == ("distributed", "H100")
     assert apart.rollout == config_of().rollout

@@ -255,10 +255,12 @@ class WorkerHost:
         if (store.root / PROJECT).is_dir():  # the settings may name code that is in it
             shutil.copytree(store.root / PROJECT, Path.cwd(), dirs_exist_ok=True)
         settings = store.read_record(request.settings, Settings)
+        teacher = settings.config.algorithm.teacher_model
+        linked = {model.name_or_path for model in (settings.config.model, teacher) if model}
         for name, where in settings.folders.items():
             if Path(name).exists():
                 continue
-            if name == settings.config.model.name_or_path:
+            if name in linked:
                 Path(name).parent.mkdir(parents=True, exist_ok=True)
                 Path(name).symlink_to(self._runs_dir / where)
             elif request.role == "reward":  # a link would hold files of the Volume open

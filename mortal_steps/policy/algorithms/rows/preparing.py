@@ -46,7 +46,6 @@ def prepare_rows(
     model that they are prepared with, and `takes` says which rows the trainer takes. Raises
     `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
-    from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
 
     from mortal_steps.policy.algorithms.stepping.options import build_options
@@ -63,9 +62,7 @@ def prepare_rows(
         arguments.precompute_ref_log_probs = False  # by that, too: the actor does it
         try:
             sets = {
-                name: Dataset.from_generator(
-                    _rows, gen_kwargs={"problems": problems}, cache_dir=str(scratch / name)
-                )
+                name: dataset_of(problems, scratch / name)
                 for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
             }
             held = {name: rows for name, rows in sets.items() if name != TRAIN}
@@ -156,6 +153,36 @@ def sets_of(held_out: Sequence[Problem]) -> Mapping[str, Sequence[Problem]]:
         found[name] = held_out[first : first + size]
         first += size
     return found or {EVAL: held_out}
+
+
+def dataset_of(problems: Sequence[Problem], folder: Path) -> Dataset:
+    """Write the rows into a dataset. `datasets` takes the types of its columns from the first rows;
+    where later ones do not fit, such as messages with tool calls, they are taken from all."""
+    from datasets import Dataset
+    from datasets.exceptions import DatasetGenerationError
+
+    given = {"problems": problems}
+    try:
+        return Dataset.from_generator(_rows, gen_kwargs=given, cache_dir=str(folder / "first"))
+    except DatasetGenerationError:
+        features = _types_of_all(problems)
+        return Dataset.from_generator(
+            _rows, features=features, gen_kwargs=given, cache_dir=str(folder / "all")
+        )
+
+
+def _types_of_all(problems: Sequence[Problem]) -> Any:
+    """Return the types of the columns of all rows; of a message, all of its parts."""
+    import pyarrow
+    from datasets import Features
+
+    found = None
+    for first in range(0, len(problems), ROWS_AT_ONCE):
+        rows = [row_of(each) for each in problems[first : first + ROWS_AT_ONCE]]
+        names = dict.fromkeys(name for row in rows for name in row)
+        schema = pyarrow.table({name: [row.get(name) for row in rows] for name in names}).schema
+        found = pyarrow.unify_schemas([found or schema, schema], promote_options="permissive")
+    return Features.from_arrow_schema(found)
 
 
 def _rows(problems: Iterable[Problem]) -> Iterator[dict[str, Any]]:

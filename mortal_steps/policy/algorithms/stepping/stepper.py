@@ -56,7 +56,6 @@ from mortal_steps.policy.model_files.writing import (
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.ranks.parts import forget_whole, local_of
 from mortal_steps.policy.ranks.world import num_ranks, rank
-from mortal_steps.policy.starting_model.base_model import named_base
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
 from mortal_steps.types import TrainingPlace
 
@@ -90,7 +89,7 @@ class TrlStepper(Stepper):
             prefer_reproducible_kernels()
         self._plan = plan
         self._model_path = model_path
-        self._base = base or named_base(plan.model, model_path)
+        self._base = base or AdapterBase.at(plan.model, model_path)
         self._num_steps = num_steps
         self._observer = self._observer_of()
         self._sums = digests.WeightSums()
@@ -265,7 +264,7 @@ class TrlStepper(Stepper):
         )
 
     def save_final(self, folder: Path) -> None:
-        base = named_base(self._plan.model, self._model_path)  # where it is now: others load it
+        base = AdapterBase.at(self._plan.model, self._model_path)  # where it is now: others load it
         save_trained(self._trainer.model, folder, base, method=private.method_of(self._trainer))
         if rank() == 0:
             save_tokenizer(self.tokenizer, folder)
