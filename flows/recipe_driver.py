@@ -21,11 +21,12 @@ from mortal_flows.stop import Stop
 from mortal_steps.errors import MortalError, RecipeError, RunStoppedError
 from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.costs import within_budget
-from mortal_steps.recipes.page import recipe_page
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.record import RecipeFolder, StageRecord
+from mortal_steps.recipes.report.markdown import recipe_page
+from mortal_steps.recipes.report.page import RecipePage
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
 from mortal_tasks.recipe import gpus_of_the_server
 from mortal_tasks.reporter import PageArtifact
@@ -44,6 +45,7 @@ class RecipeDriver:
         self._only = only
         self._folder = RecipeFolder(recipe.runs_dir, recipe.name)
         self._page = PageArtifact(f"recipe-{recipe.name}")
+        self._report = RecipePage(self._folder)
         self._stop = Stop()
         self._found: dict[str, Found] = {}
         self._working: dict[str, asyncio.Task[Product | Asking | None]] = {}
@@ -277,7 +279,7 @@ class RecipeDriver:
                 "sha256": main.sha256 if main else None,
             }
             self._note_stage(name, write=False, **changes)
-        self._folder.write(self._record)
+        self._write()
 
     def _note_stage(self, name: str, *, write: bool = True, **changes: Any) -> None:
         known = self._record.stages.get(name) or StageRecord(
@@ -286,13 +288,18 @@ class RecipeDriver:
         stages = {**self._record.stages, name: replace(known, **changes)}
         self._record = replace(self._record, stages=stages)
         if write:
-            self._folder.write(self._record)
+            self._write()
 
     def _note(self, **changes: Any) -> None:
         self._record = replace(self._record, **changes)
+        self._write()
+
+    def _write(self) -> None:
         self._folder.write(self._record)
+        self._report.write(self._record)
 
     async def _show(self) -> None:
+        await asyncio.to_thread(self._report.write, self._record)
         text = recipe_page(self._record, self._recipe.runs_dir)
         showing = self._page.put(text, f"recipe {self._recipe.name}: {self._record.status}")
         await best_effort(showing, "the page of the recipe is not shown")
