@@ -21,6 +21,7 @@ from mortal_flows.stop import Stop
 from mortal_steps.errors import MortalError, RecipeError, RunStoppedError
 from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.costs import within_budget
+from mortal_steps.recipes.lineage.origin import note_origin
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
@@ -122,6 +123,7 @@ class RecipeDriver:
         async with gpus_of_the_server(len(taken.gpus)):
             get_run_logger().info("%-10s begins: %s", name, job.id)
             self._note_stage(name, standing="running", began_at=time.time(), headline="")
+            await asyncio.to_thread(note_origin, stage, self._recipe.kinds[name], job)
             if isinstance(stage, GateStage):
                 return await pass_gate(stage, job)
             process = StageProcess(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
-from mortal.cli.show import statuses_of
+from mortal.cli.show import stages_of_runs, statuses_of, with_stages
 from mortal.terminal.output import print_json, say
 
 if TYPE_CHECKING:  # help needs no run
@@ -40,7 +40,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch how the runs stand: step, reward and ETA.
+    """Watch how runs and recipes stand: step, reward and ETA; the stages of each recipe.
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. If no process drives a run, the command that continues it
@@ -54,12 +54,19 @@ def status(
         found = statuses_of(None, runs_dir, volume)
         return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
+    def recipes() -> list[str]:
+        from mortal.terminal.recipes import recipe_lines
+        from mortal_steps.recipes.record import read_all
+
+        return recipe_lines(read_all(runs_dir)) if volume is None else []
+
     if as_json:
-        print_json(look())
+        print_json(with_stages(look(), {} if volume is not None else stages_of_runs(runs_dir)))
     elif once or not sys.stdout.isatty():
-        listing.print_statuses(look())
+        listing.print_statuses(look(), recipes())
     else:
-        listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
+        every_s = listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S
+        listing.watch(look, every_s, recipes)
 
 
 def samples(

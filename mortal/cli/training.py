@@ -20,7 +20,8 @@ from mortal.cli.arguments import (
 )
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.argument import RECIPES, RUNS_DIR
+from mortal_steps.runs.argument import RUNS_DIR
+from mortal_steps.runs.argument import names_recipe as names_begun_recipe
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.plan.run_config import RunConfig
@@ -163,7 +164,7 @@ def resume(
     the stages that are not complete."""
     checking(f"looking at run {run_id}")
     runs_dir, run_id = split_run(run_id, runs_dir)
-    if (runs_dir / RECIPES / run_id).is_dir() and not (runs_dir / run_id).exists():
+    if names_begun_recipe(runs_dir, run_id):
         from mortal.cli.recipes import resume_recipe
 
         resume_recipe(runs_dir, run_id, overrides or ())

@@ -7,6 +7,7 @@ runs/.recipes/<name>/
   <stage>-<identity>/          products of stages that are no runs (products.py)
 """
 
+import logging
 import os
 import time
 import uuid
@@ -21,6 +22,8 @@ from mortal_steps.recipes.file import RecipeConfig, parse_recipe
 from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.lease import acquire, is_driven
 from mortal_steps.store import RunStore
+
+logger = logging.getLogger(__name__)
 
 RECORD = "recipe.json"
 Status = Literal["running", "completed", "failed", "stopped", "waiting", "interrupted"]
@@ -156,3 +159,17 @@ def working_dir_of(record: RecipeRecord) -> Path:
             "the project, and begin it with its file: what is complete is not made again"
         )
     return path
+
+
+def read_all(runs_dir: Path) -> list[tuple[RecipeFolder, RecipeRecord]]:
+    """Return the recipes that were begun, with their records; a damaged one is warned of."""
+    found = []
+    for folder in list_recipes(runs_dir):
+        try:
+            record = folder.read()
+        except StoreError as error:
+            logger.warning("%s", error)
+            continue
+        if record is not None:
+            found.append((folder, record))
+    return found
