@@ -6,8 +6,9 @@ names that lies in the folder of another run, and the run that a fork goes on fr
 or gone is named, and what leads there stays.
 """
 
+import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.types.identity import ModelFile
+
+logger = logging.getLogger(__name__)
 
 TABLES = ("model", "data", "rewards", "algorithm", "evaluation", "environment")
 """Tables of a run's configuration that name models, data and code."""
@@ -84,15 +87,22 @@ class Ancestor:
 def ancestry(folders: Sequence[Path], runs_dir: Path) -> list[Ancestor]:
     """Return what lies in these folders, and all that it comes from, each once, before what it was
     made of. `runs_dir` is where the runs of models in use lie."""
-    found: dict[str, Ancestor] = {}
-    waiting = [str(folder.resolve()) for folder in folders]
-    while waiting:
-        folder = waiting.pop(0)
-        if folder in found:
-            continue
-        found[folder] = _read(Path(folder), runs_dir)
-        waiting += [each.made_by for each in found[folder].takes if each.made_by]
-    return list(found.values())
+    known = set[str]()
+    ordered: list[Ancestor] = []
+
+    def visit(folder: str) -> None:
+        if folder in known:
+            return
+        known.add(folder)
+        found = _read(Path(folder), runs_dir)
+        for each in reversed(found.takes):
+            if each.made_by is not None:
+                visit(each.made_by)
+        ordered.append(found)
+
+    for folder in reversed(folders):
+        visit(str(folder.resolve()))
+    return ordered[::-1]
 
 
 def maker_of(path: Path) -> Path | None:
@@ -100,6 +110,21 @@ def maker_of(path: Path) -> Path | None:
     it is of none of them."""
     whole = path.resolve()
     return next((each for each in (whole, *whole.parents) if _is_made(each)), None)
+
+
+def takes_of(folder: Path, runs_dir: Path) -> Sequence[Taken]:
+    """Return what the run, product or version in a folder was made of; nothing for another folder.
+    Of a run, a damaged record is warned of. Raises `CorruptFileError` for other damage."""
+    if (folder / IDENTITY_FILE).exists():
+        run = find_run(folder.parent, folder.name)
+        return _taken_by(run, *_records(run, logger.warning))
+    if (folder / PRODUCT).exists():
+        return _product(folder).takes
+    if _is_made(folder):
+        return _version(folder, runs_dir).takes
+    if (origin := find_origin(folder)) is not None:  # it is being made
+        return [*_inputs(origin, folder.parents[2])]
+    return ()
 
 
 def _is_made(folder: Path) -> bool:
@@ -125,13 +150,8 @@ def _read(folder: Path, runs_dir: Path) -> Ancestor:
 
 
 def _run(run: Run) -> Ancestor:
-    folder, damage = run.store.root, None
-    settings: Mapping[str, Any] = {}
-    origin = None
-    try:
-        settings, origin = run.settings(), find_origin(folder)
-    except MortalError as error:
-        damage = str(error)
+    folder, damage = run.store.root, list[str]()
+    settings, origin = _records(run, damage.append)
     algorithm = settings.get("algorithm", {}).get("type", "")
     return Ancestor(
         folder=str(folder),
@@ -141,11 +161,30 @@ def _run(run: Run) -> Ancestor:
         reached=f"{status_of(run).status}, {summarize(run).headline}",
         outputs=_final(run),
         made_at=run.info.created_at,
-        takes=[*_inputs(origin, folder.parent), *_of_run(run, settings, origin)],
+        takes=_taken_by(run, settings, origin),
         code=origin.code if origin else None,
         code_sha256=origin.code_sha256 if origin else (),
-        damage=damage,
+        damage="; ".join(damage) or None,
     )
+
+
+def _records(run: Run, tell: Callable[[str], None]) -> tuple[Mapping[str, Any], Origin | None]:
+    """Return the run's settings and what its stage began with, as far as they can be read."""
+    settings: Mapping[str, Any] = {}
+    origin = None
+    try:
+        settings = run.settings()
+    except MortalError as error:
+        tell(str(error))
+    try:
+        origin = find_origin(run.store.root)
+    except MortalError as error:
+        tell(str(error))
+    return settings, origin
+
+
+def _taken_by(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> list[Taken]:
+    return [*_inputs(origin, run.store.root.parent), *_of_run(run, settings, origin)]
 
 
 def _final(run: Run) -> list[Output]:

@@ -49,17 +49,15 @@ def note_origin(stage: Stage, kind: str, job: Job) -> None:
     if store.find_whole(INPUTS, Origin, "written again") is not None:
         return
     parts = stage.parts()
-    contents, code = (), ()
-    if isinstance(parts, Mapping) and isinstance(parts.get("config"), Mapping):
-        contents, code = tuple(_contents(parts["config"])), tuple(parts.get("code", ()))
+    configured = isinstance(parts, Mapping) and isinstance(parts.get("config"), Mapping)
     origin = Origin(
         recipe=job.recipe,
         stage=job.stage,
         kind=kind,
         identity=job.identity,
         inputs=job.inputs,
-        contents=dict(contents),
-        code_sha256=code,
+        contents=dict(_contents(parts["config"])) if configured else {},
+        code_sha256=tuple(parts.get("code", ())) if configured else (),
         code=code_around(Path.cwd()),
         working_dir=os.getcwd(),
         began_at=time.time(),
