@@ -25,10 +25,9 @@ def named_by_recipes(runs_dir: Path) -> dict[Path, str]:
     found: dict[Path, str] = {}
     for folder in list_recipes(runs_dir):
         record = folder.read()
-        for name, stage in record.stages.items() if record else ():
-            if stage.job_id is not None:
-                path = folder_of_job(runs_dir, folder.name, name, stage.job_id)
-                found[path.resolve()] = f"recipe {folder.name} has it as its stage {name}"
+        for name, job_id in record.jobs.items() if record else ():
+            path = folder_of_job(runs_dir, folder.name, name, job_id)
+            found[path.resolve()] = f"recipe {folder.name} has it as its stage {name}"
     return found
 
 

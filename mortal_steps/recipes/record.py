@@ -72,8 +72,17 @@ class RecipeRecord:
     """Page of its flow run."""
     stages: Mapping[str, StageRecord] = field(default_factory=dict)
     """In an order in which each comes after those that it takes something from."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Jobs of stages in earlier attempts, by stage: what they have made stays until this attempt
+    knows of another."""
     began_at: float = field(default_factory=time.time)
     updated_at: float = 0.0
+
+    @property
+    def jobs(self) -> Mapping[str, str]:
+        """The job of each stage that has had one, by stage."""
+        now = {name: stage.job_id for name, stage in self.stages.items() if stage.job_id}
+        return {**self.earlier, **now}
 
     def recipe(self) -> RecipeConfig:
         return parse_recipe(self.config, origin=f"recipe {self.name}")
@@ -109,6 +118,11 @@ class RecipeFolder:
             working_dir=os.getcwd(),
             only=only,
             ui_url=ui_url,
+            earlier={
+                name: job_id
+                for name, job_id in (before[1].jobs.items() if before else ())
+                if only or name in config.stages
+            },
         )
         self.write(record)
         return record

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 TABLES = ("model", "data", "rewards", "algorithm", "evaluation", "environment")
 """Tables of a run's configuration that name models, data and code."""
+GONE = "is gone"
+"""The damage of what is not there; to a run that has taken it, it may do no harm."""
 LONGEST_PATH = 256
 """Characters; longer texts, such as a judge's instructions, name no file."""
 NAMED = "model.name_or_path"
@@ -146,7 +148,7 @@ def _read(folder: Path, runs_dir: Path) -> Ancestor:
             return _version(folder, runs_dir)
     except (MortalError, OSError) as error:
         return Ancestor(folder=str(folder), what="unknown", damage=str(error))
-    return Ancestor(folder=str(folder), what="unknown", damage=f"{folder} is gone")
+    return Ancestor(folder=str(folder), what="unknown", damage=GONE)
 
 
 def _run(run: Run) -> Ancestor:
@@ -214,7 +216,7 @@ def _at_a_glance(output: Output) -> str | None:
     """Return what is wrong with an output, without reading all of it."""
     path = Path(output.path)
     if not path.exists():
-        return "is gone"
+        return GONE
     if output.kind not in ("model", "folder"):
         return None
     try:
@@ -237,7 +239,7 @@ def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Ite
         is_model = key == NAMED
         if maker is not None and maker != own:
             files = run.info.model_files if is_model else None
-            damage = None if path.exists() else "is gone"
+            damage = None if path.exists() else GONE
             yield Taken(key=key, name=name, made_by=str(maker), files=files, damage=damage)
         elif key in FROM_ELSEWHERE or key.startswith("data.eval_sets."):
             content = known.get(key) or (_files(run) if is_model else None)
@@ -247,7 +249,7 @@ def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Ite
     if (parent := run.info.parent) is not None:
         folder = own.parent / parent.run_id
         there = _uid(folder)
-        changed = "is another run now" if there else "is gone"
+        changed = "is another run now" if there else GONE
         yield Taken(
             key="fork",
             name=f"{parent.run_id}, step {parent.step}",
@@ -358,7 +360,7 @@ def _version(folder: Path, runs_dir: Path) -> Ancestor:
     version, run = found[1], runs_dir.resolve() / found[1].run_id
     made = [each for each in registry.history() if each.version.id == version.id]
     there = _uid(run)
-    changed = "is another run now" if there else "is gone"
+    changed = "is another run now" if there else GONE
     return Ancestor(
         folder=str(folder),
         what=f"model in use as {name}" if made else f"model brought in as {name}",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mortal_steps.errors import MortalError
-from mortal_steps.recipes.lineage.ancestry import Ancestor, Taken
+from mortal_steps.recipes.lineage.ancestry import GONE, Ancestor, Taken
 from mortal_steps.recipes.stages import Output
 from mortal_steps.runs.checked import LOST, Checked
 from mortal_steps.runs.run import find_run
@@ -14,10 +14,10 @@ from mortal_steps.store.files import digest_file
 
 def check_chain(ancestors: Sequence[Ancestor]) -> Iterator[Checked]:
     """Digest again what each has made and what each has taken from another, each file once, and
-    compare it with what was noted."""
+    compare it with what was noted. What is gone is damage only where it was noted as an input."""
     seen = set[tuple[str, str]]()
     for each in ancestors:
-        if each.damage is not None:
+        if each.damage not in (None, GONE):
             yield Checked(path=Path(each.folder), num_bytes=0, damage=each.damage, outcome=LOST)
         for output in each.outputs:
             yield from _once(output, seen, each.name, "made")
@@ -28,7 +28,7 @@ def check_chain(ancestors: Sequence[Ancestor]) -> Iterator[Checked]:
 def _check_taken(taken: Taken, seen: set[tuple[str, str]], user: str) -> Iterator[Checked]:
     if taken.output is not None:
         yield from _once(taken.output, seen, user, "took")
-    elif taken.damage is not None:
+    elif taken.damage not in (None, GONE):
         path = Path(taken.made_by or taken.name)
         yield _damaged(path, f"{taken.damage}; {user} took it as {taken.key}")
     elif taken.files:

@@ -55,9 +55,23 @@ def test_what_a_recipe_names_stays(old):
     assert f"{SFT}: recipe letters has it as its stage sft" in found.kept
 
 
+def test_a_recipe_that_is_begun_again_names_what_it_had_until_it_knows_better(old):
+    """It may fail before it knows how its stages stand, or be begun for some of them only."""
+    config = old.read().recipe()
+    some = config.model_copy(update={"stages": {"sft": config.stages["sft"]}})
+    old.begin(some, ("sft",), None)
+    old.begin(config, (), None)
+    assert planned(**WEEK) == []
+    old.begin(some, (), None)  # the other stages are no part of it any more
+    whole = "\n".join(planned(**WEEK))
+    assert GRPO in whole
+    assert "best-bbbbbbbbbb" in whole
+    assert SFT not in whole
+
+
 def test_what_no_recipe_names_any_more_goes_as_runs_go(old):
     forget(old)
-    assert planned() == ["x"][:0]  # runs without `retention.keep_days` stay, and so what they need
+    assert planned() == []  # runs without `retention.keep_days` stay, and so what they need
     whole = "\n".join(planned(**WEEK))
     assert all(name in whole for name in (SFT, GRPO, "best-bbbbbbbbbb"))
     assert carry_out(plan(RUNS, **WEEK), RUNS, print)

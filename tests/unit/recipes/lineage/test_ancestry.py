@@ -87,7 +87,7 @@ def test_runs_without_a_recipe_have_a_lineage(letters):
 def test_an_ancestor_that_is_gone_is_named(letters):
     shutil.rmtree(RUNS / SFT)
     found = {each.name: each for each in of("letters")}
-    assert "is gone" in found[SFT].damage
+    assert found[SFT].damage == "is gone"
     taken = {each.key: each.damage for each in found[GRPO].takes}
     assert taken == {"model.name_or_path": "is gone", "data.source": None}
 

@@ -52,6 +52,15 @@ def test_a_model_that_a_run_without_a_recipe_began_with_is_checked(letters):
     assert any("sft" in path and "model.safetensors" in path for path in verify("more")[1])
 
 
+def test_a_run_without_a_recipe_needs_no_ancestor_that_is_gone(letters):
+    parent = made_run(RUNS, "parent", model={"new": {}})
+    made_run(RUNS, "fork", parent=parent, model={"name_or_path": f"runs/{SFT}/final"})
+    before = verify("fork")
+    shutil.rmtree(RUNS / SFT)
+    shutil.rmtree(RUNS / "parent")
+    assert verify("fork") == before
+
+
 def test_an_ancestor_that_is_gone_is_damage(letters):
     shutil.rmtree(RUNS / SFT)
     code, damaged = verify("letters")
