@@ -9,7 +9,7 @@ from rich.text import Text
 
 from mortal.terminal.console import console, print_columns
 from mortal.terminal.display import line
-from mortal_steps.recipes.lineage.ancestry import Ancestor, Taken
+from mortal_steps.recipes.lineage.ancestors import Ancestor, Taken
 from mortal_steps.recipes.lineage.code import Code
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
 from mortal_steps.recipes.report.markdown import SIGNS

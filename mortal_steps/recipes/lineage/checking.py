@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mortal_steps.errors import MortalError
-from mortal_steps.recipes.lineage.ancestry import GONE, Ancestor, Taken
+from mortal_steps.recipes.lineage.ancestors import GONE, Ancestor, Taken
 from mortal_steps.recipes.stages import Output
 from mortal_steps.runs.checked import LOST, Checked
 from mortal_steps.runs.run import find_run

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mortal_steps.errors import RunNotFoundError
-from mortal_steps.recipes.lineage.ancestry import maker_of
+from mortal_steps.recipes.lineage.ancestors import maker_of
 from mortal_steps.recipes.record import RecipeRecord, find_recipe, is_recipe_name, list_recipes
 from mortal_steps.recipes.stages import SHORT
 from mortal_steps.registry.registry import Registry, list_names
