@@ -18,6 +18,7 @@ from mortal_steps.recipes.lineage.origin import Origin, find_origin
 from mortal_steps.recipes.stages import Output
 from mortal_steps.report.status import status_of
 from mortal_steps.report.summary import summarize
+from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ FROM_ELSEWHERE = (NAMED, "data.source", "data.eval_source")
 
 
 def read_run(run: Run) -> Ancestor:
+    """Return what is known of a run; what is damaged is told in it."""
     folder, damage = run.store.root, list[str]()
     settings, origin = records_of(run, damage.append)
     algorithm = settings.get("algorithm", {}).get("type", "")
@@ -65,6 +67,7 @@ def records_of(run: Run, tell: Callable[[str], None]) -> tuple[Mapping[str, Any]
 
 
 def taken_by(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> list[Taken]:
+    """Return what a run was made of, by these records."""
     return [*inputs_of(origin, run.store.root.parent), *_of_run(run, settings, origin)]
 
 
@@ -77,7 +80,7 @@ def _final(run: Run) -> list[Output]:
 
 
 def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Iterator[Taken]:
-    """Yield what a run's configuration names, but for what `_inputs` has, and a fork's parent."""
+    """Yield what a run's configuration names, but for what `inputs_of` has, and a fork's parent."""
     own, known = run.store.root.resolve(), dict[str, Any](origin.contents if origin else {})
     is_new = "new" in settings.get("model", {})
     given = [each.output.path for each in origin.inputs] if origin else []
@@ -109,11 +112,12 @@ def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Ite
 
 
 def _gone(path: Path, runs_dir: Path) -> Path | None:
-    """Return the folder of the run that a path led to which is no more."""
+    """Return the folder of the run or product that a path led to which is no more."""
     whole = path.resolve()
     if not whole.is_relative_to(runs_dir) or whole == runs_dir:
         return None
-    return runs_dir / whole.relative_to(runs_dir).parts[0]
+    parts = whole.relative_to(runs_dir).parts
+    return runs_dir.joinpath(*parts[: 3 if parts[0] == RECIPES else 1])
 
 
 def _named(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -92,6 +92,13 @@ def test_an_ancestor_that_is_gone_is_named(letters):
     assert taken == {"model.name_or_path": "is gone", "data.source": None}
 
 
+def test_a_product_that_is_gone_is_named_without_a_record_of_the_inputs(letters):
+    shutil.rmtree(RUNS / ".recipes/letters" / BEST)
+    (RUNS / GRPO / "inputs.json").unlink()
+    found = {each.name: each.damage for each in of(GRPO)}
+    assert found[BEST] == "is gone"
+
+
 def test_a_damaged_ancestor_is_named_and_the_rest_stays(letters):
     (RUNS / SFT / "run.json").write_text("{}")
     (RUNS / GRPO / "inputs.json").write_text("{}")
