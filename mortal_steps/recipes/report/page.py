@@ -77,7 +77,8 @@ def page_html(record: RecipeRecord, stages: Sequence[StageView]) -> str:
 def _heading(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
     yield f"# {code(record.name)}: {stands(record)}"
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    facts = [f"{duration(max(record.updated_at - record.began_at, 0.0))} in this attempt"]
+    now = record.updated_at or time.time()  # of a record that is being written
+    facts = [f"{duration(now - record.began_at)} in this attempt"]
     if dollars := sum(stage.dollars or 0.0 for stage in stages):
         facts.append(f"${dollars:.2f} in all, estimated")
     yield " · ".join([*facts, f"written {at}"])

@@ -1,6 +1,7 @@
 """The page of a recipe."""
 
 import re
+import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -45,6 +46,11 @@ def test_the_page_is_written_when_the_record_changes(letters):
     assert path.read_text() == "old"
     page.write(replace(record, status="stopped"))
     assert "stopped, 3 of 3 stages complete" in path.read_text()
+
+
+def test_a_recipe_that_runs_tells_for_how_long(letters):
+    record = replace(letters.read(), status="running", began_at=time.time() - 600, updated_at=0.0)
+    assert "10 min in this attempt" in page_html(record, [])
 
 
 def test_a_page_that_cannot_be_written_ends_nothing(letters, caplog):
