@@ -33,8 +33,10 @@ class Taken:
     """Folder of the ancestor that made it; None: it comes from elsewhere."""
     output: Output | None = None
     """As it was when it was taken, where that was noted; its path is absolute."""
+    path: str = ""
+    """Where the configuration of a run leads for it."""
     files: Mapping[str, ModelFile] | None = None
-    """The files of a model as they were, by name, where these were noted."""
+    """The files there as they were, by name, where these were noted."""
     content: Any = None
     """What tells it from others, if it comes from elsewhere: a sha256, or a commit of the hub."""
     about: str = ""
@@ -78,12 +80,13 @@ def maker_of(path: Path) -> Path | None:
 
 def is_made(folder: Path) -> bool:
     """Return whether a folder is that of a run, a product or a version."""
-    of_registry = folder.parent.name == VERSIONS and folder.with_name(f"{folder.name}.json")
-    return bool(
-        (folder / IDENTITY_FILE).is_file()
-        or (folder / PRODUCT).is_file()
-        or (of_registry and of_registry.is_file())
-    )
+    is_here = (folder / IDENTITY_FILE).is_file() or (folder / PRODUCT).is_file()
+    return is_here or is_version(folder)
+
+
+def is_version(folder: Path) -> bool:
+    """Return whether a folder is that of a model of the registry."""
+    return folder.parent.name == VERSIONS and folder.with_name(f"{folder.name}.json").is_file()
 
 
 def inputs_of(origin: Origin | None, runs_dir: Path) -> Iterator[Taken]:

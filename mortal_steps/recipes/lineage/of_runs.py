@@ -93,7 +93,8 @@ def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Ite
         if maker is not None and maker != own:
             files = run.info.model_files if is_model else None
             damage = None if path.exists() else GONE
-            yield Taken(key=key, name=name, made_by=str(maker), files=files, damage=damage)
+            seen: dict[str, Any] = {"path": str(path), "files": files, "damage": damage}
+            yield Taken(key=key, name=name, made_by=str(maker), **seen)
         elif key in FROM_ELSEWHERE or key.startswith("data.eval_sets."):
             content = known.get(key) or (_files(run) if is_model else None)
             yield Taken(key=key, name=name, content=content, about=_about(key, run, settings))
