@@ -43,7 +43,7 @@ def code_around(folder: Path) -> Code | None:
     if root is None:
         return None
     commit = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD", quiet=True)
-    changes = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary")
+    changes = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index")
     diff = _git(folder, *changes, *(["HEAD"] if commit else [])) or ""
     new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", "*.py") or ""
     return Code(

@@ -70,3 +70,16 @@ def test_a_folder_without_a_repository_or_a_commit(tmp_path, monkeypatch):
 def test_without_git_there_is_no_record_of_it(repository, monkeypatch):
     monkeypatch.setenv("PATH", str(repository))
     assert code_around(repository) is None
+
+
+def test_a_changed_file_of_bytes_is_known_by_its_digest(repository):
+    """The diff tells no more of it than git's digests of before and now."""
+    (repository / "weights.bin").write_bytes(bytes(range(256)) * 1000)
+    git("add", ".")
+    git("commit", "--quiet", "-m", "two")
+    found = set()
+    for byte in (b"a", b"b"):
+        (repository / "weights.bin").write_bytes(byte + bytes(range(256)) * 1000)
+        found.add(code_around(repository).diff_sha256)
+        assert len(code_around(repository).diff) < 1000
+    assert len(found) == 2
