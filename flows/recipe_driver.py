@@ -21,11 +21,13 @@ from mortal_steps.config import LoggingConfig
 from mortal_steps.errors import MortalError, RecipeError, RunStoppedError
 from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.costs import within_budget
-from mortal_steps.recipes.page import recipe_page
+from mortal_steps.recipes.lineage.origin import note_origin
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.record import RecipeFolder
+from mortal_steps.recipes.report.markdown import recipe_page
+from mortal_steps.recipes.report.page import RecipePage
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
 from mortal_steps.recipes.standings import Standings
 from mortal_tasks.recipe import gpus_of_the_server
@@ -47,6 +49,7 @@ class RecipeDriver:
         self._only = only
         self._folder = RecipeFolder(recipe.runs_dir, recipe.name)
         self._page = PageArtifact(f"recipe-{recipe.name}")
+        self._report = RecipePage(self._folder)
         self._stop = Stop()
         self._found: dict[str, Found] = {}
         self._working: dict[str, asyncio.Task[Product | Asking | None]] = {}
@@ -61,7 +64,7 @@ class RecipeDriver:
         self._lease = self._folder.acquire()
         record = self._folder.begin(self._recipe.config, self._only, flow_run_url())
         self._recipe.begins(record.begun)
-        self._standings = Standings(self._folder, self._recipe, record)
+        self._standings = Standings(self._folder, self._recipe, record, self._report.write)
         return self
 
     def __exit__(
@@ -146,6 +149,7 @@ class RecipeDriver:
             self._standings.look({name: now})
             get_run_logger().info("%-10s begins: %s", name, job.id)
             self._standings.begins(name)
+            await asyncio.to_thread(note_origin, stage, self._recipe.kinds[name], job)
             if isinstance(stage, GateStage):
                 return await pass_gate(stage, job)
             process = StageProcess(
@@ -292,6 +296,7 @@ class RecipeDriver:
 
     async def _show(self) -> None:
         record = self._standings.record
+        await asyncio.to_thread(self._report.write, record)
         text = recipe_page(record, self._recipe.runs_dir)
         showing = self._page.put(text, f"recipe {self._recipe.name}: {record.status}")
         await best_effort(showing, "the page of the recipe is not shown")

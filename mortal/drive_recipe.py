@@ -15,7 +15,8 @@ from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.file import RecipeConfig
 from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.recipe import only as only_these
-from mortal_steps.recipes.record import find_recipe, working_dir_of
+from mortal_steps.recipes.record import RecipeFolder, find_recipe, working_dir_of
+from mortal_steps.report.summary import PAGE
 
 
 def drive_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
@@ -32,6 +33,7 @@ def drive_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
         say(f"Prefect UI: {server.ui_url}")
         outcome = _run_flow(config, list(only), server.api_url)
     say(outcome)
+    say(f"report: {RecipeFolder(chosen.runs_dir, chosen.name).store.path(PAGE)}")
 
 
 def resume_recipe(runs_dir: Path, name: str) -> None:

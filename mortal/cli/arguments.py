@@ -68,7 +68,7 @@ def split_run(run: str, runs_dir: Path) -> tuple[Path, str]:
     return Path(run).parent, Path(run).name
 
 
-def names_recipe(config: Path) -> bool:
+def is_recipe_file(config: Path) -> bool:
     """Return whether a file holds a recipe. Only one that can be read does; whoever reads it next
     says what is wrong with another."""
     try:

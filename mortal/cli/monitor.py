@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
-from mortal.cli.show import statuses_of
+from mortal.cli.show import stages_of_runs, statuses_of, with_stages
 from mortal.terminal.output import print_json, say
+from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # help needs no run
     from mortal_steps.report.status import RunStatus
     from mortal_steps.runs.run import Run
+    from mortal_steps.store import RunStore
 
 LOOK_EVERY_S = 1.0
 LAST_LINES_S = 2.0
@@ -40,7 +42,7 @@ def status(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Watch how the runs stand: step, reward and ETA.
+    """Watch how runs and recipes stand: step, reward and ETA; the stages of each recipe.
 
     The reward is the mean over a run's last 20 steps; held-out is the reward of
     its last evaluation. If no process drives a run, the command that continues it
@@ -54,12 +56,19 @@ def status(
         found = statuses_of(None, runs_dir, volume)
         return sorted(found, key=lambda run: (run.status != "running", -run.updated_at))
 
+    def recipes() -> list[str]:
+        from mortal.terminal.recipes import recipe_lines
+        from mortal_steps.recipes.record import read_all
+
+        return recipe_lines(read_all(runs_dir)) if volume is None else []
+
     if as_json:
-        print_json(look())
+        print_json(with_stages(look(), {} if volume is not None else stages_of_runs(runs_dir)))
     elif once or not sys.stdout.isatty():
-        listing.print_statuses(look())
+        listing.print_statuses(look(), recipes())
     else:
-        listing.watch(look, listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S)
+        every_s = listing.LOOK_EVERY_S if volume is None else listing.LOOK_THERE_EVERY_S
+        listing.watch(look, every_s, recipes)
 
 
 def samples(
@@ -162,23 +171,33 @@ def logs(
         ),
     ] = 40,
 ) -> None:
-    """Print the log of a run's flow, or those of its workers."""
+    """Print the log of a run's flow, or those of its workers. Of a recipe: what the processes of
+    its stages have printed."""
+    from mortal_steps.recipes.record import find_recipe
     from mortal_steps.runs.lease import is_driven
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = split_run(run_id, runs_dir)
     _check_role(role, worker)
-    run = find_run(runs_dir, run_id)
-    follows = follow and is_driven(run.store)
+    if names_recipe(runs_dir, run_id) and role is None:
+        store = find_recipe(runs_dir, run_id).store
+        found = sorted(store.path("logs").glob("*.log"), key=lambda path: path.stat().st_mtime)
+    else:
+        run = find_run(runs_dir, run_id)
+        store, found = run.store, _find_logs(run, role, worker)
+    follows = follow and is_driven(store)
     tail = ["tail", "-n", str(count), *(["-F"] if follows else [])]
+    if not found:
+        say(f"no stage of recipe {run_id} has printed anything")
+        return
     with subprocess.Popen(
-        [*tail, *map(str, _find_logs(run, role, worker))],
+        [*tail, *map(str, found)],
         stdout=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
     ) as process:
         if follows:
-            threading.Thread(target=_end_with_run, args=(process, run), daemon=True).start()
+            threading.Thread(target=_end_with_run, args=(process, store), daemon=True).start()
         assert process.stdout is not None
         with contextlib.suppress(KeyboardInterrupt):
             for line in process.stdout:
@@ -188,11 +207,11 @@ def logs(
         raise typer.Exit(process.returncode)
 
 
-def _end_with_run(process: subprocess.Popen[str], run: Run) -> None:
+def _end_with_run(process: subprocess.Popen[str], store: RunStore) -> None:
     """End `tail` once nobody drives the run any more and the last lines may be printed."""
     from mortal_steps.runs.lease import is_driven
 
-    while is_driven(run.store):
+    while is_driven(store):
         time.sleep(LOOK_EVERY_S)
     time.sleep(LAST_LINES_S)
     process.terminate()

@@ -124,6 +124,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "show:list_checkpoints",
         "monitor:track",
         "show:verify",
+        "recipes:lineage",
         "show:fetch",
     ),
     "Put a model to use": (

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides, names_recipe
+from mortal.cli.arguments import Overrides, is_recipe_file
 from mortal.terminal.output import say
 
 PORTS = (4200, 0)
@@ -113,7 +113,7 @@ def schedule(
     from mortal.driver import QUIET_PREFECT
     from mortal.server.select_server import prefect_server
 
-    read = _recipe if names_recipe(config) else _run
+    read = _recipe if is_recipe_file(config) else _run
     served = read(config, overrides or [])
     _refuse_contradictions(served.run_id, cron, timezone)
     for variable, value in QUIET_PREFECT.items():

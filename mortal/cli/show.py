@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
 from mortal.terminal.output import print_json
 from mortal_steps.report.printable import printable
+from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # help needs no runs
     from mortal_steps.report.status import RunStatus
+    from mortal_steps.runs.checked import Checked
+    from mortal_steps.runs.verify import RunCheck
 
 
 def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False) -> None:
@@ -25,10 +30,11 @@ def runs(runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJso
     from mortal.terminal.listing import print_runs
 
     found = statuses_of(None, runs_dir, volume)
+    stages = {} if volume is not None else stages_of_runs(runs_dir)
     if as_json:
-        print_json(found)
+        print_json(with_stages(found, stages))
     elif found:
-        print_runs(found)
+        print_runs(found, stages)
     else:
         typer.echo(f"no runs in {printable(str(volume or runs_dir))}", err=True)
 
@@ -39,12 +45,20 @@ def show(
     volume: Volume = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a run is, what it has reached and where its time went."""
+    """Show how far a run is, what it has reached and where its time went.
+
+    Of a recipe: its stages, what each begins with and has reached, and how to go on.
+    """
     from mortal.terminal.display import show_run
     from mortal_steps.report.summary import summarize
     from mortal_steps.runs.run import find_run
 
     runs_dir, run_id = split_run(run_id, runs_dir)
+    if volume is None and names_recipe(runs_dir, run_id):
+        from mortal.cli.recipes import show_recipe
+
+        show_recipe(runs_dir, run_id, as_json=as_json)
+        return
     if volume is not None:
         from mortal.remote.runs import remote_summary
 
@@ -130,17 +144,51 @@ def statuses_of(run_id: str | None, runs_dir: Path, volume: str | None) -> list[
     return [status_of(find_run(runs_dir, run_id))]
 
 
+def stages_of_runs(runs_dir: Path) -> dict[str, tuple[str, str]]:
+    """Return the recipe and the stage that runs belong to, by their ids. A damaged recipe is warned
+    of."""
+    from mortal_steps.recipes.record import read_all
+
+    return {
+        stage.job_id: (record.name, name)
+        for _, record in read_all(runs_dir)
+        for name, stage in record.stages.items()
+        if stage.job_id is not None
+    }
+
+
+def with_stages(found: list[RunStatus], stages: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return what is known of each run, with its recipe and stage."""
+    none = (None, None)
+    return [
+        {**asdict(run), **dict(zip(("recipe", "stage"), stages.get(run.run_id, none), strict=True))}
+        for run in found
+    ]
+
+
 def verify(
-    run_id: RunId, runs_dir: RunsDir = Path("runs"), volume: Volume = None, as_json: AsJson = False
+    run_id: RunId,
+    runs_dir: RunsDir = Path("runs"),
+    volume: Volume = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Check every file of a run against its digest, and the chain of its steps."""
+    """Check every file of a run against its digest, and the chain of its steps.
+
+    Of a stage of a recipe, and of a run that began with the model of another: check also that all
+    that it comes from is what it was when it was taken. Of a recipe: check this for each stage.
+    """
     from mortal.terminal.display import CheckProgress, show_check
     from mortal_steps.runs.verify import check_here
 
     runs_dir, run_id = split_run(run_id, runs_dir)
+    if volume is None and names_recipe(runs_dir, run_id):
+        from mortal.cli.recipes import verify_recipe
+
+        raise typer.Exit(0 if verify_recipe(runs_dir, run_id, as_json=as_json) else 1)
     with CheckProgress(quiet=as_json) as progress:
         if volume is None:
             check = check_here(runs_dir, run_id, progress.note)
+            check_ancestors(check, runs_dir, run_id, progress.note)
         else:
             from mortal_steps.places.modal.files.volume import RunsVolume
             from mortal_steps.places.modal.files.volume_runs import verify_remote
@@ -149,6 +197,23 @@ def verify(
             for file in check.files:
                 progress.note(file)
     raise typer.Exit(0 if show_check(check, as_json=as_json) else 1)
+
+
+def check_ancestors(
+    check: RunCheck, runs_dir: Path, run_id: str, note: Callable[[Checked], None]
+) -> None:
+    """Check also what a run comes from."""
+    from mortal_steps.recipes.lineage.ancestry import ancestry
+    from mortal_steps.recipes.lineage.checking import check_chain
+
+    own, *others = ancestry([runs_dir / run_id], runs_dir)
+    if own.damage is not None:  # which the check of the run itself has told
+        return
+    known = {file.path.resolve() for file in check.files}
+    for file in check_chain([own, *others]):
+        if file.path.resolve() not in known:
+            check.files.append(file)
+            note(file)
 
 
 def fetch(

@@ -14,13 +14,13 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
-    names_recipe,
+    is_recipe_file,
     split_run,
     with_flags,
 )
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.argument import RECIPES, RUNS_DIR
+from mortal_steps.runs.argument import RUNS_DIR, names_recipe
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.plan.run_config import RunConfig
@@ -88,7 +88,7 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    if config is not None and names_recipe(config):
+    if config is not None and is_recipe_file(config):
         from mortal.cli.recipes import train_recipe
 
         given = {**flags, "run_id": run_id, "detach": detach or None}
@@ -163,7 +163,7 @@ def resume(
     the stages that are not complete."""
     checking(f"looking at run {run_id}")
     runs_dir, run_id = split_run(run_id, runs_dir)
-    if (runs_dir / RECIPES / run_id).is_dir() and not (runs_dir / run_id).exists():
+    if names_recipe(runs_dir, run_id):
         from mortal.cli.recipes import resume_recipe
 
         resume_recipe(runs_dir, run_id, overrides or ())
@@ -194,7 +194,7 @@ def stop(
     from mortal.stopping import stop_local, stop_recipe, stop_remote
 
     runs_dir, run_id = split_run(run_id, runs_dir)
-    if volume is None and (runs_dir / RECIPES / run_id).is_dir():
+    if volume is None and names_recipe(runs_dir, run_id):
         say(f"{run_id}: {stop_recipe(runs_dir, run_id, timeout_s)}")
         return
     if volume is not None:

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
+from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.lease import acquire, is_driven
-from mortal_steps.runs.objects import remove_object, unused_objects
-from mortal_steps.runs.retention import last_written, what_may_go
+from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
+from mortal_steps.runs.retention import DAY_S, last_written, what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
@@ -113,7 +115,15 @@ def plan(
 ) -> Removals:
     """Apply the runs' `[retention]`, or `keep_days`; changes nothing. `protected`: ids to keep."""
     now, runs = time.time(), list_runs(runs_dir)
-    going, kept = what_may_go(runs, now=now, keep_days=keep_days, protected=protected)
+    named = named_by_recipes(runs_dir)
+    going, kept = what_may_go(
+        runs,
+        now=now,
+        keep_days=keep_days,
+        protected=protected,
+        used={path.name: why for path, why in named.items()},
+        made_with=made_with(runs, runs_dir),
+    )
     items = [
         _item(f"{trash.name}, left by a removal that was killed", trash, remove_trash)
         for trash in trash_in(runs_dir)
@@ -125,6 +135,15 @@ def plan(
         _item(f"object {path.name}, given to a trainer: no run names it", path, remove_object)
         for path in unused_objects(runs_dir, without=names)
     ]
+    staying = [run.store.root for run in runs if run.store.root.name not in names]
+    keep_s = BEFORE_A_RUN_S if keep_days is None else keep_days * DAY_S
+    discard = functools.partial(_discard, runs_dir)
+    for path in unused_products(runs_dir, staying, keep_s, named):
+        what = f"{path.relative_to(runs_dir.resolve())}, of a recipe that does not name it any more"
+        items.append(_item(what, path, discard))
+    for path in sorted((runs_dir / GRADED).glob("[!.]*/")):
+        if _last_change(path) < now - keep_s:
+            items.append(_item(f"{GRADED}/{path.name}, which `mortal grade` made", path, discard))
     return Removals(
         items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items())
     )
@@ -150,6 +169,20 @@ def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) 
             else:
                 report(f"removed {item.what} ({byte_size(item.num_bytes)})")
     return done
+
+
+def _last_change(folder: Path) -> float:
+    return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+
+
+def _discard(runs_dir: Path, folder: Path) -> None:
+    """Remove what was made once and would be made again. Raises `StoreError` while it is."""
+    with locked_at_once(folder / "lock") as lock:
+        if lock is None:
+            raise StoreError("a process works there")
+        trash = hidden_beside(runs_dir / folder.name, TRASH)
+        folder.rename(trash)
+    remove_trash(trash)
 
 
 def _left_in_memory(runs_dir: Path) -> Iterator[Item]:

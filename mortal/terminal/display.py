@@ -263,8 +263,9 @@ class CheckProgress:
             console.print(f"{file.path} {file.damage}: {file.outcome}")
 
 
-def show_check(check: RunCheck, *, as_json: bool) -> bool:
-    """Print the result of a check; returns whether nothing is damaged."""
+def show_check(check: RunCheck, *, as_json: bool, stages: int | None = None) -> bool:
+    """Print the result of a check, of so many `stages` of a recipe or of a run; returns whether
+    nothing is damaged."""
     damaged = [file for file in check.files if file.damage is not None]
     num_files, num_bytes = len(check.files), sum(file.num_bytes for file in check.files)
     if as_json:
@@ -282,8 +283,14 @@ def show_check(check: RunCheck, *, as_json: bool) -> bool:
     elif damaged and check.is_driven:
         console.print("The run is being driven: what it replaces meanwhile can look damaged.")
     elif not damaged:
+        chain = f"the chain of {counted(check.num_linked, 'step')} is whole"
+        if stages is not None:
+            chain = (
+                f"the chain of {counted(stages, 'stage')} is whole (`mortal verify RUN` checks the "
+                "steps of a run)"
+            )
         console.print(
             f"{counted(num_files, 'file')}, {byte_size(num_bytes)}, all as they were committed; "
-            f"the chain of {counted(check.num_linked, 'step')} is whole"
+            f"{chain}"
         )
     return not damaged

@@ -1,7 +1,8 @@
 """`mortal runs`, `status`, `list-checkpoints`: a line for each run."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import typer
 from rich.console import Group
@@ -23,8 +24,11 @@ LOOK_THERE_EVERY_S = 10.0
 FEWEST_SHOWN = 3
 
 
-def print_runs(statuses: Sequence[RunStatus]) -> None:
-    """Print one line per run; no id is ever cut, however narrow the terminal is."""
+def print_runs(
+    statuses: Sequence[RunStatus], stages: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> None:
+    """Print one line per run; no id is ever cut, however narrow the terminal is. `stages`: recipe
+    and stage of runs that belong to one, by their ids."""
     rows = [
         (
             run.run_id,
@@ -34,10 +38,11 @@ def print_runs(statuses: Sequence[RunStatus]) -> None:
             duration(run.updated_at - run.created_at),
             _merit(run.reward, run.loss),
             _merit(run.held_out, run.held_out_loss),
+            *(["/".join(stages.get(run.run_id, ()))] if stages else []),
         )
         for run in statuses
     ]
-    print_columns([HEADING, *rows])
+    print_columns([(*HEADING, *(["stage"] if stages else [])), *rows])
 
 
 def _merit(reward: float | None, loss: float | None) -> str:
@@ -58,18 +63,27 @@ def print_checkpoints(statuses: Sequence[RunStatus], *, as_json: bool) -> None:
         typer.echo("no checkpoints", err=True)
 
 
-def print_statuses(statuses: Sequence[RunStatus]) -> None:
-    console.print(_picture(statuses, most=None))
+def print_statuses(statuses: Sequence[RunStatus], recipes: Sequence[str] = ()) -> None:
+    """Print a line for each run, below the lines of recipes."""
+    for line in recipes:
+        console.print(line)
+    if statuses or not recipes:
+        console.print(_picture(statuses, most=None))
 
 
-def watch(look: Callable[[], Sequence[RunStatus]], every_s: float = LOOK_EVERY_S) -> None:
+def watch(
+    look: Callable[[], Sequence[RunStatus]],
+    every_s: float = LOOK_EVERY_S,
+    recipes: Callable[[], Sequence[str]] = tuple,
+) -> None:
     """Look again and again until Ctrl-C."""
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 title = Text(time.strftime("%H:%M:%S") + "  (Ctrl-C ends this view)\n", style="dim")
-                room = max(FEWEST_SHOWN, console.height - 5)
-                live.update(Group(title, _picture(look(), most=room)), refresh=True)
+                above = [Text(printable(line)) for line in recipes()]
+                room = max(FEWEST_SHOWN, console.height - 5 - len(above))
+                live.update(Group(title, *above, _picture(look(), most=room)), refresh=True)
                 time.sleep(every_s)
     except KeyboardInterrupt:
         return

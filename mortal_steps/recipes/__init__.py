@@ -10,6 +10,8 @@ checking      all stages, before the first begins
 record        a recipe on disk; its stages while it is driven are in standings
 identity      what decides what a configuration produces
 places        what stages take of this machine, and costs, what they may cost
-progress      how far stages are, in words, and page, the recipe as a page
+progress      how far stages are, in words
+report        a recipe as a page
 lineage       where a model comes from
+keeping       what of recipes is kept on disk, and what may go
 """

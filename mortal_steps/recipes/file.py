@@ -46,12 +46,6 @@ class RecipeConfig(Section):
     of the kind. `config` names a file with more keys; those that stand here count."""
 
 
-def is_recipe(path: Path) -> bool:
-    """Return whether a TOML file holds a recipe, and not a run's configuration. Raises as
-    `read_toml`."""
-    return STAGES in read_toml(path)
-
-
 def read_recipe(path: Path, overrides: Iterable[str] = ()) -> RecipeConfig:
     """Return the recipe in a file, with `--set` overrides such as `stages.sft.seed=1`. Raises
     `ConfigError` that names the key, the value and the remedy."""

@@ -7,6 +7,7 @@ runs/.recipes/<name>/
   <stage>-<identity>/          products of stages that are no runs (products.py)
 """
 
+import logging
 import os
 import time
 import uuid
@@ -21,6 +22,8 @@ from mortal_steps.recipes.file import RecipeConfig, parse_recipe
 from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.lease import acquire, is_driven
 from mortal_steps.store import RunStore
+
+logger = logging.getLogger(__name__)
 
 RECORD = "recipe.json"
 Status = Literal["running", "completed", "failed", "stopped", "waiting", "interrupted"]
@@ -71,8 +74,17 @@ class RecipeRecord:
     """Page of its flow run."""
     stages: Mapping[str, StageRecord] = field(default_factory=dict)
     """In an order in which each comes after those that it takes something from."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Jobs of stages in earlier attempts, by stage: what they have made stays until this attempt
+    knows of another."""
     began_at: float = field(default_factory=time.time)
     updated_at: float = 0.0
+
+    @property
+    def jobs(self) -> Mapping[str, str]:
+        """The job of each stage that has had one, by stage."""
+        now = {name: stage.job_id for name, stage in self.stages.items() if stage.job_id}
+        return {**self.earlier, **now}
 
     def recipe(self) -> RecipeConfig:
         return parse_recipe(self.config, origin=f"recipe {self.name}")
@@ -109,6 +121,11 @@ class RecipeFolder:
             working_dir=os.getcwd(),
             only=only,
             ui_url=ui_url,
+            earlier={
+                name: job_id
+                for name, job_id in (before[1].jobs.items() if before else ())
+                if only or name in config.stages
+            },
         )
         self.write(record)
         return record
@@ -170,3 +187,17 @@ def working_dir_of(record: RecipeRecord) -> Path:
             "the project, and begin it with its file: what is complete is not made again"
         )
     return path
+
+
+def read_all(runs_dir: Path) -> list[tuple[RecipeFolder, RecipeRecord]]:
+    """Return the recipes that were begun, with their records; a damaged one is warned of."""
+    found = []
+    for folder in list_recipes(runs_dir):
+        try:
+            record = folder.read()
+        except StoreError as error:
+            logger.warning("%s", error)
+            continue
+        if record is not None:
+            found.append((folder, record))
+    return found

@@ -1,7 +1,7 @@
 """How the stages of a recipe stand while it is driven; written to its record at each change."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +15,16 @@ OF_THIS_ATTEMPT = ("running", "failed", "stopped", "asks")
 class Standings:
     """The record of a recipe that this process drives."""
 
-    def __init__(self, folder: RecipeFolder, recipe: Recipe, record: RecipeRecord) -> None:
+    def __init__(
+        self,
+        folder: RecipeFolder,
+        recipe: Recipe,
+        record: RecipeRecord,
+        on_change: Callable[[RecipeRecord], None],
+    ) -> None:
+        """`on_change` is called with the record whenever it is written."""
         self._folder, self._recipe = folder, recipe
+        self._on_change = on_change
         self.record = record
 
     def look(self, found: Mapping[str, Found]) -> None:
@@ -69,3 +77,4 @@ class Standings:
     def _write(self, **changes: Any) -> None:
         self.record = replace(self.record, **changes)
         self._folder.write(self.record)
+        self._on_change(self.record)

@@ -198,8 +198,8 @@ def summarize(run: Run) -> RunSummary:
         changed_rewards=_changed_rewards(run),
         trackers=config["logging"]["report_to"] if config else (),
         curve={
-            "training": _points(metrics),
-            "held_out": _points(evaluations),
+            "training": curve_points(metrics),
+            "held_out": curve_points(evaluations),
         },
         drawn={} if any("num_prepared_rows" in row for row in metrics) else _drawn(config),
         num_tokens=sum(row.get("num_sampled_tokens", 0) for row in metrics),
@@ -315,7 +315,9 @@ def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
     )
 
 
-def _points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+def curve_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Return the steps of these rows of a log and their rewards, or losses where rows of a dataset
+    are learned, in 60 points at most."""
     found = [
         (row["step"], row["loss"] if row.get("reward") is None else row["reward"])
         for row in rows

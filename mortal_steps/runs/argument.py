@@ -18,3 +18,8 @@ def run_argument(run_dir: Path) -> str:
 
 RECIPES = ".recipes"
 """In the folder of the runs: what belongs to recipes and is no run."""
+
+
+def names_recipe(runs_dir: Path, name: str) -> bool:
+    """Return whether a name is that of a recipe that was begun there, and of no run."""
+    return (runs_dir / RECIPES / name).is_dir() and not (runs_dir / name).exists()

@@ -3,13 +3,15 @@
 A run goes when its last step is older than it is kept for. It stays, however old, while
 
 - something uses it, or its settings cannot be read (`_why_kept`),
-- it is one of the protected, such as those that a production model comes from,
+- it is one of the protected, such as those that a production model comes from, or of those that a
+  recipe names,
 - a run that stays goes back to it: is a fork of it, or begins with its model or its data.
 """
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mortal_steps.errors import MortalError
@@ -21,19 +23,34 @@ DAY_S = 86400.0
 
 
 def what_may_go(
-    runs: Sequence[Run], *, now: float, keep_days: float | None, protected: Collection[str]
+    runs: Sequence[Run],
+    *,
+    now: float,
+    keep_days: float | None,
+    protected: Collection[str],
+    used: Mapping[str, str] = MappingProxyType({}),
+    made_with: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> tuple[list[Run], dict[str, str]]:
     """Decide at `now`, in seconds since the epoch.
 
     Returns the runs that may go, the newest first, so that a fork comes before the run it depends
     on; and by id why a run stays that is old enough. `keep_days` replaces that of each run's
-    `[retention]`; `protected` are ids of runs that are kept.
+    `[retention]`; `protected` are ids of runs that are kept, and `used` of more, each with the
+    reason. `made_with` has by id on which other runs a run depends, beside those that this code
+    finds.
     """
     by_id = {run.store.root.name: run for run in runs}
     by_uid = {run.info.uid: run_id for run_id, run in by_id.items()}
-    needs = {run_id: set(_goes_back_to(run, by_uid)) - {run_id} for run_id, run in by_id.items()}
+    needs = {
+        run_id: {*_goes_back_to(run, by_uid), *made_with.get(run_id, ())} - {run_id}
+        for run_id, run in by_id.items()
+    }
     old = {run_id for run_id, run in by_id.items() if _is_old(run, now, keep_days)}
-    reasons = {run_id: _why_kept(by_id[run_id], protected) for run_id in by_id if run_id in old}
+    reasons = {
+        run_id: _why_kept(by_id[run_id], protected) or used.get(run_id)
+        for run_id in by_id
+        if run_id in old
+    }
     kept = {run_id: why for run_id, why in reasons.items() if why is not None}
     staying = [run_id for run_id in by_id if run_id not in old or run_id in kept]
     while staying:

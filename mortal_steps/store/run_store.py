@@ -4,6 +4,7 @@
       config.toml          the resolved configuration
       run.json             identity: id, fingerprint, working directory, when it began, its parent
       reward_sources.json  which files the reward functions are made of, and since when
+      inputs.json          of a stage of a recipe: what it began with, from which other stages
       base_model.json      the model built or warm-started for this run, if any
       manifest.json        where the run stands: status, step, logs, checkpoints, final model
       lock lease.json      who drives it

@@ -53,7 +53,9 @@ class TrainStage(RunStage):
         begun = self._begun(job)
         kept = {} if begun is None else {name: getattr(begun.config, name) for name in AS_BEGUN}
         places = {"run_id": job.id, "runs_dir": str(job.runs_dir)}
-        return chosen.model_copy(update={**kept, **places})
+        group = chosen.logging.group or job.recipe  # of the stages' runs, in trackers
+        logs = chosen.logging.model_copy(update={"group": group})
+        return chosen.model_copy(update={**kept, **places, "logging": logs})
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
         values, unknown = with_stand_ins(self.values, stand_ins)
