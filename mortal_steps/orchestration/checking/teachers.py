@@ -71,7 +71,9 @@ def check_taught(algorithm: AlgorithmConfig, rows: Sequence[Problem]) -> None:
     """Raise `DataError` for a row whose teacher is not there."""
     teachers = {each.teacher: each.column for each in teachers_of(algorithm)}
     column = next(iter(teachers.values()), None)
-    for row in rows if column is not None else ():
+    if column is None:
+        return
+    for row in rows:
         if column not in row.columns:
             raise DataError(
                 f"algorithm.teacher_column = {column!r}: {row.id} has no such column; it has "

@@ -8,7 +8,7 @@ tests/integration/policy/test_opd_parity.py compares all of it, bit for bit, wit
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy
@@ -134,7 +134,7 @@ class Opd(TrlAlgorithm, extra="forbid"):
 
         return trls("ServerDistillationTrainer")
 
-    def options(self) -> Mapping[str, Any]:
+    def options(self) -> dict[str, Any]:
         return {
             "beta": self.beta,
             "loss_top_k": self.loss_top_k,

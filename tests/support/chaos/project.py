@@ -15,6 +15,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "lora": ("training.use_lora=true", "training.lora.r=4", "training.lora.dropout=0.1"),
     "ranks": ("training.ranks=2",),
     "accumulation": ("training.gradient_accumulation_steps=4", "training.num_iterations=2"),
+    "opd": ("algorithm.type=opd", "algorithm.teachers.main=teacher", "rollout.staleness=1"),
 }
 """What each variant sets beyond CONFIG."""
 
@@ -94,8 +95,14 @@ threads = 1
 """
 
 
-def write_project(folder: Path) -> None:
-    """A user's project: `chaos.toml`, its dataset and its reward function."""
+def write_project(folder: Path, variant: str = "plain") -> None:
+    """A user's project: `chaos.toml`, its dataset, its reward function, and for some a teacher."""
+    if variant == "opd":
+        # Imported where used: imports torch, and no other variant needs it.
+        from mortal_steps.config import NewModelConfig
+        from mortal_steps.policy.starting_model.new_model import build_model
+
+        build_model(folder / "teacher", NewModelConfig(hidden_size=32, num_layers=2), seed=1)
     write_words(folder / "train.jsonl")
     (folder / "rewards.py").write_text(REWARDS)
     (folder / "chaos.toml").write_text(CONFIG)

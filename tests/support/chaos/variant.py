@@ -65,7 +65,7 @@ class Variant:
         elif name in ROWS:
             write_rows(self.folder, name)
         else:
-            write_project(self.folder)
+            write_project(self.folder, name)
 
     @contextlib.contextmanager
     def game(self) -> Iterator[None]:
