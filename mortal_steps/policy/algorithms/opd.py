@@ -15,7 +15,7 @@ import numpy
 from pydantic import BeforeValidator, Field, model_validator
 
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.field_metadata import NO_NUMBERS, STATE
+from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import NAME
 from mortal_steps.errors import ConfigError
@@ -34,7 +34,7 @@ class ServedTeacher(TeacherConfig):
     """`[algorithm.teachers.NAME]`: a model that reward workers run. Its tokens are the
     student's."""
 
-    device: Annotated[str, NO_NUMBERS] = "cpu"
+    device: str = "cpu"
     """Where it computes, such as `cuda`; the CPU by default, so that it takes no room from actor
     and rollout workers."""
     batch_size: int = Field(1, ge=1)
