@@ -66,7 +66,7 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_nothing_twice(config, who
     run = go_on(killed)
     assert run.manifest.final == whole.manifest.final
     assert len(before) >= 2 * 3 and before.items() <= records(run).items()
-    assert [each for each in check_run(Path("runs"), "killed").files if each.problem] == []
+    assert [each for each in check_run(Path("runs"), "killed").files if each.damage] == []
 
 
 def test_it_is_shown_by_its_loss_and_by_what_is_held_out(whole):

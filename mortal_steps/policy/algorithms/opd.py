@@ -130,9 +130,12 @@ class Opd(TrlAlgorithm, extra="forbid"):
         return idle
 
     def trainer_class(self) -> TrainerClass:
-        from mortal_steps.policy.algorithms.stepping.trls import trls
+        """Return the trainer, which is derived from TRL's ServerDistillationTrainer."""
+        from mortal_steps.policy.algorithms.stepping.recorded_teachers import (
+            RecordedTeachersTrainer,
+        )
 
-        return trls("ServerDistillationTrainer")
+        return RecordedTeachersTrainer
 
     def options(self) -> dict[str, Any]:
         return {

@@ -117,5 +117,5 @@ def test_what_no_teacher_spoke_of_is_not_learned_from(model_path, teacher, tmp_p
     rollouts = [dataclasses.replace(batch.groups[1].rollouts[0], teacher_logprobs=None)]
     silent = dataclasses.replace(batch.groups[1], rollouts=rollouts)
     batch = dataclasses.replace(batch, groups=[batch.groups[0], silent, *batch.groups[2:]])
-    with refused(StoreError, "step 1", batch.groups[1].problem.id):
+    with refused(StoreError, "no record", batch.groups[1].problem.id):
         run_stepped(config, model_path, tmp_path, [batch])

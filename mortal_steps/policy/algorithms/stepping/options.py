@@ -90,10 +90,10 @@ def build_options(
     kind: type[TrainingArguments] = trls(algorithm.trl_config)
     own = algorithm.options()
     given = plan.training.trl
+    check_names(given, kind.__name__)
     for option in given:
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
-    check_names(given, kind.__name__)
     given = {n: value if UNLIMITED.get(n) != value else None for n, value in given.items()}
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")

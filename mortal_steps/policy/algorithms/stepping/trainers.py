@@ -3,8 +3,8 @@
 GRPOTrainer takes what was sampled elsewhere by its `rollout_func`. RLOOTrainer has none: recorded
 tokens stand in for its own where it tokenizes prompts and where it samples, and scores reach its
 reward functions as a dataset's column would. DistillationTrainer has neither: it is given tokens in
-the same places, and asks for no scores. ServerDistillationTrainer asks a server besides, for which
-records stand in.
+the same places, and asks for no scores. What derives from it to ask a server, too, is given records
+in its place (recorded_teachers.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from trl import DistillationTrainer, GRPOTrainer, RLOOTrainer
 
 from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS, CONFIGS_WITHOUT_REWARDS
-from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.errors import ConfigError
 from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
 from mortal_steps.policy.algorithms.stepping import digests
@@ -29,7 +29,6 @@ from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.ranks.loading import loading_once
 from mortal_steps.policy.ranks.world import neighbours
-from mortal_steps.rewards.token_logprobs import unpacked
 from mortal_steps.types import RolloutBatch
 
 CONTROL_FILE = "entropy_ctrl_state.json"
@@ -160,72 +159,6 @@ class SteppedDistillationTrainer(_SingleTurns, DistillationTrainer):
     """DistillationTrainer whose loop is run from outside."""
 
 
-ServerDistillationTrainer = trls("ServerDistillationTrainer")
-
-
-class SteppedServerDistillationTrainer(_SingleTurns, ServerDistillationTrainer):
-    """ServerDistillationTrainer whose loop is run from outside, and whose server's answers are
-    records."""
-
-    def __init__(self, *, args: Any, **arguments: Any) -> None:
-        """Construct it without the client of a server, which would connect."""
-        super(ServerDistillationTrainer, self).__init__(teacher_model=None, args=args, **arguments)
-        self.reverse_kl_top_1_mode = args.reverse_kl_top_1_mode
-        self.loss_top_k, self.loss_add_tail = args.loss_top_k, args.loss_add_tail
-
-    def accept(self, batch: Any) -> list[dict[str, Any]]:
-        """See `Stepped.accept`. Raises `StoreError` for a completion of which no teacher spoke."""
-        for group in batch.groups:
-            if any(rollout.teacher_logprobs is None for rollout in group.rollouts):
-                raise StoreError(
-                    f"step {batch.step + 1}: there is no record of what a teacher says of "
-                    f"completions of {group.problem.id}"
-                )
-        return super().accept(batch)
-
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Add the records, so that TRL shuffles and splits them with their completions."""
-        made: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        return {**made, "teacher_logprobs": self.recorded["teacher_logprobs"]}
-
-    def _get_teacher_token_logprobs_from_server(
-        self, inputs: dict[str, Any], aligned_prompt_length: int
-    ) -> Any:
-        self.teacher_client = _Recorded(inputs["teacher_logprobs"])
-        return super()._get_teacher_token_logprobs_from_server(inputs, aligned_prompt_length)
-
-
-class _Recorded:
-    """Answers as TRL's client of a server does."""
-
-    def __init__(self, said: Sequence[bytes]) -> None:
-        self._said = said
-
-    def get_sequence_logprobs(
-        self, sequences: Sequence[Sequence[int]], prompt_lengths: Sequence[int], **options: Any
-    ) -> dict[str, list[_Numbers]]:
-        lengths = [len(ids) - start for ids, start in zip(sequences, prompt_lengths, strict=True)]
-        found = [unpacked(each).cut(n) for each, n in zip(self._said, lengths, strict=True)]
-        return {
-            "logprobs": [_Numbers(each.top_TK) for each in found],
-            "logprob_token_ids": [_Numbers(each.top_ids_TK) for each in found],
-            "actual_logprobs": [_Numbers(each.sampled_T[:, None]) for each in found],
-        }
-
-
-class _Numbers:
-    """An array that is true if it is not empty, as a list is."""
-
-    def __init__(self, values: Any) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return self._values.astype(dtype)
-
-
 class SteppedRLOOTrainer(_SingleTurns, RLOOTrainer):
     """RLOOTrainer whose loop is run from outside."""
 
@@ -260,7 +193,6 @@ def recorded_reward(name: str) -> Callable[..., list[float | None]]:
 STEPPED: Mapping[type, type[Stepped]] = {
     GRPOTrainer: SteppedGRPOTrainer,
     RLOOTrainer: SteppedRLOOTrainer,
-    ServerDistillationTrainer: SteppedServerDistillationTrainer,  # before the one it derives from
     DistillationTrainer: SteppedDistillationTrainer,
 }
 """Trainer of TRL's that learns from completions -> what makes it be run from outside."""
