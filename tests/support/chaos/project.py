@@ -15,7 +15,10 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "lora": ("training.use_lora=true", "training.lora.r=4", "training.lora.dropout=0.1"),
     "ranks": ("training.ranks=2",),
     "accumulation": ("training.gradient_accumulation_steps=4", "training.num_iterations=2"),
-    "opd": ("algorithm.type=opd", "algorithm.teachers.main=teacher", "rollout.staleness=1"),
+    "opd": (
+        *("algorithm.type=opd", "algorithm.teachers.main=teacher", "rollout.staleness=1"),
+        *("rewards.functions=[]", 'evaluation.functions=["rewards.py:lottery"]'),
+    ),
 }
 """What each variant sets beyond CONFIG."""
 
