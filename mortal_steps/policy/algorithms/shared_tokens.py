@@ -12,7 +12,7 @@ def check_tokens(student: ModelConfig, teacher: ModelConfig, *, called: str) -> 
     from transformers import AutoTokenizer
 
     from mortal_steps.policy.starting_model.new_model import build_tokenizer
-    from mortal_steps.rewards.teacher_model import find_tokenizer
+    from mortal_steps.rewards.teachers import find_tokenizer
 
     theirs = find_tokenizer(teacher)
     if theirs is None:
