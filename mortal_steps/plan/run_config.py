@@ -353,6 +353,12 @@ class RunConfig(Section):
             return self
         return self.model_copy(update={"algorithm": self.algorithm.with_teacher_at(commit)})
 
+    def without_teachers(self) -> RunConfig:
+        """Return the same for judging models by rewards, with which teachers have nothing to do."""
+        if not self.algorithm.teacher_terms(self.rollout.temperature):
+            return self
+        return self.model_copy(update={"algorithm": grpo()})
+
     def with_teacher_commits(
         self, commit_of: Callable[[str, ModelConfig], str | None]
     ) -> RunConfig:

@@ -70,7 +70,7 @@ def begin_call(
     output: Any = None
     error: BaseException | None = None
     try:
-        output = _listed(function(**arguments.by_name, **log.functions(), **of_teacher))
+        output = _listed(function(**{**arguments.by_name, **of_teacher}, **log.functions()))
     except (Exception, SystemExit) as wrong:  # noqa: BLE001 - whatever it is, it is its failure
         error = wrong
     if inspect.isawaitable(output):
