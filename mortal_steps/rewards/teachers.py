@@ -23,8 +23,6 @@ class Teacher(ABC):
 
     def __init__(self, term: TeacherTerm) -> None:
         self.term = term
-        self.at_once = term.batch_size
-        """Completions that it is given at a time, at most."""
         self.called = f"[algorithm.teachers.{term.teacher}] ({term.model.name_or_path})"
 
     @abstractmethod
@@ -46,8 +44,8 @@ class Teacher(ABC):
         names = columns[column] if column else [self.term.teacher] * len(prompt_ids)
         rows = [row for row, name in enumerate(names) if name == self.term.teacher]
         said: list[str | None] = [None] * len(prompt_ids)
-        for start in range(0, len(rows), self.at_once):
-            batch = rows[start : start + self.at_once]
+        for start in range(0, len(rows), self.term.batch_size):
+            batch = rows[start : start + self.term.batch_size]
             found = self.say([(prompt_ids[row], completion_ids[row]) for row in batch])
             for row, each in zip(batch, found, strict=True):
                 said[row] = base64.b64encode(each.packed()).decode()

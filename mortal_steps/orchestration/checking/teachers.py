@@ -47,13 +47,6 @@ def check_teachers(config: RunConfig) -> None:
             "teacher says, and none can be left out; leave it out"
         )
     for each in teachers:
-        if each.engine == "vllm" and config.rollout.temperature != 1:
-            raise ConfigError(
-                f"rollout.temperature = {config.rollout.temperature:g}: "
-                f"algorithm.teachers.{each.teacher}.engine = 'vllm' knows log-probabilities of "
-                "prompts at temperature 1 alone; leave the temperature out, or set engine = "
-                "'transformers'"
-            )
         if not is_hub_model(each.model):
             folder, called = Path(each.model.name_or_path), f"algorithm.teachers.{each.teacher}"
             check_folder(folder, called=called, whole=False)

@@ -9,7 +9,7 @@ tests/integration/policy/test_opd_parity.py compares all of it, bit for bit, wit
 import dataclasses
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy
 from pydantic import BeforeValidator, Field, model_validator
@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.config.section import NAME, Options
+from mortal_steps.config.section import NAME
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.policy.algorithms.distillation import TeacherConfig, by_name, check_no_rewards
@@ -34,12 +34,6 @@ class ServedTeacher(TeacherConfig):
     """`[algorithm.teachers.NAME]`: a model that reward workers run. Its tokens are the
     student's."""
 
-    engine: Literal["transformers", "vllm"] = "transformers"
-    """What computes it. vLLM has to be installed in the interpreter of the reward workers
-    (`compute.local.reward.python`), and teaches at `rollout.temperature = 1` alone: it scales no
-    prompt by a temperature."""
-    engine_options: Options = Field(default_factory=dict)
-    """Arguments of `vllm.LLM`, such as `tensor_parallel_size` or `gpu_memory_utilization`."""
     device: str = "cpu"
     """Where it computes, such as `cuda`; the CPU by default, so that it takes no room from actor
     and rollout workers."""
@@ -117,8 +111,6 @@ class Opd(TrlAlgorithm, extra="forbid"):
                 name=f"teacher-{name}",
                 teacher=name,
                 model=each.model,
-                engine=each.engine,
-                engine_options=each.engine_options,
                 device=each.device,
                 batch_size=each.batch_size,
                 threads=each.threads,

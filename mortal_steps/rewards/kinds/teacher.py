@@ -11,18 +11,14 @@ from typing import Literal
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.config.section import Options
 from mortal_steps.errors import RewardError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.users_code.loading import import_code
 
-ENGINES = {
-    "transformers": "mortal_steps.rewards.teacher_model:TeacherModel",
-    "vllm": "mortal_steps.rewards.vllm_teacher:VllmTeacher",
-}
-"""Imported when they are loaded: torch takes seconds."""
+MODEL = "mortal_steps.rewards.teacher_model:TeacherModel"
+"""Imported when it is loaded: torch takes seconds."""
 
 
 class TeacherTerm(RewardTerm, extra="forbid"):
@@ -34,8 +30,6 @@ class TeacherTerm(RewardTerm, extra="forbid"):
     teacher: str
     """Its NAME in the configuration."""
     model: ModelConfig
-    engine: Literal["transformers", "vllm"]
-    engine_options: Options
     device: str
     batch_size: int
     threads: int
@@ -63,8 +57,7 @@ class TeacherTerm(RewardTerm, extra="forbid"):
 
     def load(self) -> RewardFunction:
         """Return the model itself. Raises `ModelError` and `RewardError` where it is none."""
-        needed = ("torch", "transformers", *(["vllm"] if self.engine == "vllm" else []))
-        missing = [name for name in needed if find_spec(name) is None]
+        missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
         if missing:
             raise RewardError(
                 f"the interpreter of the reward workers has no {' and no '.join(missing)}, which "
@@ -74,5 +67,5 @@ class TeacherTerm(RewardTerm, extra="forbid"):
         if not is_hub_model(self.model):  # seen at once, before torch is imported
             called = f"algorithm.teachers.{self.teacher}.name_or_path"
             check_folder(Path(self.model.name_or_path), called=called, whole=False)
-        made: RewardFunction = import_code(ENGINES[self.engine], "algorithm.teachers")(self)
+        made: RewardFunction = import_code(MODEL, "algorithm.teachers")(self)
         return made

@@ -45,16 +45,6 @@ def test_whole_models_are_teachers(folder):
     ("changes", "told"),
     [
         ({"data": {"source": ""}}, ("data.source",)),
-        (
-            {
-                "algorithm": {
-                    "teachers": {"main": {"name_or_path": "x/y", "engine": "vllm"}},
-                    "teacher_column": None,
-                },
-                "rollout": {"temperature": 0.7},
-            },
-            ("rollout.temperature = 0.7", "algorithm.teachers.main.engine = 'vllm'"),
-        ),
         ({"rewards": {"on_error": "mask"}}, ("rewards.on_error = 'mask'", "'opd'")),
         ({"rollout": {"source": "batches.py:Mine"}}, ("rollout.source = 'batches.py:Mine'",)),
         (

@@ -29,8 +29,6 @@ def teacher(folder, **changes):
         "name": "teacher-main",
         "teacher": "main",
         "model": ModelConfig(name_or_path=str(folder)),
-        "engine": "transformers",
-        "engine_options": {},
         "device": "cpu",
         "batch_size": 1,
         "threads": 1,
