@@ -167,7 +167,7 @@ bench-weights: venv  ## Publish, load and verify weights beside a plain write an
 bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup
 
-bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|distillation|sft|dpo|kto|reward)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|distillation|opd|sft|dpo|kto|reward)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1)
 
 GPU_CHECK = -m benchmarks.gpu_check $(LOAD) $(if $(TINY),--tiny) $(if $(MODEL),--model $(MODEL)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))

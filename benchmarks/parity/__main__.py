@@ -2,12 +2,12 @@
 
     python -m benchmarks.parity                          # 200 configurations, about an hour
     python -m benchmarks.parity --seed 7 --count 20
-    python -m benchmarks.parity --algorithm rloo      # or distillation
+    python -m benchmarks.parity --algorithm rloo      # or distillation, opd
     python -m benchmarks.parity --algorithm sft --count 100   # or dpo, kto, reward
     python -m benchmarks.parity --ranks 2 --count 40   # every second one by FSDP2
     python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
 
-Stock `train()` of GRPOTrainer, RLOOTrainer or DistillationTrainer, the actor on the same recorded
+Stock `train()` of GRPOTrainer, RLOOTrainer or a DistillationTrainer, the actor on the same recorded
 batches, and the actor again in processes that are killed with SIGKILL. Compared without tolerance:
 the weights after each optimizer update, every metric, the final model; between the two actors the
 state ids and the state, too. With GRPO, dialogues with tools are drawn besides:
@@ -78,7 +78,7 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--algorithm", choices=["grpo", "rloo", "distillation", *KINDS], default="grpo"
+        "--algorithm", choices=["grpo", "rloo", "distillation", "opd", *KINDS], default="grpo"
     )
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
     parser.add_argument("--tools", type=int, default=40, help="dialogues with tools to draw (GRPO)")

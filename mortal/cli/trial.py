@@ -132,7 +132,7 @@ def test_reward(
     from mortal_steps.plan.parts import Plan
     from mortal_steps.rewards.scoring.completions_file import read_completions, sample_programs
 
-    settings = load_config(config, overrides or (), flags)
+    settings = load_config(config, overrides or (), flags).without_teachers()
     if evaluation:
         settings = settings.for_evaluation()
     nothing_named = config is None and settings.data.source == CODE_DATASET["source"]
@@ -207,7 +207,7 @@ def grade(
     settings = load_config(config, overrides or (), flags)
     waiting("reading the problems")
     problems = all_problems(Plan(settings).problems)
-    settings, model = settings_of_trial(settings), None
+    settings, model = settings_of_trial(settings).without_teachers(), None
     if run_id is not None:
         runs_dir, name = split_run(run_id, Path(settings.runs_dir))
         model = folder_of_trained(find_run(runs_dir, name))

@@ -1,13 +1,14 @@
 """`[algorithm]`: how a train step is made of scored completions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BeforeValidator, SerializeAsAny
 
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.model import ModelConfig
+from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.config.training import LossType
 from mortal_steps.policy.algorithms.table import ALGORITHMS
@@ -34,7 +35,8 @@ class AlgorithmConfig(Section, extra="allow"):
 
     type: Annotated[str, STATE] = "grpo"
     """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, and `distillation`: TRL's distillation from a teacher, each with settings of its own
+    TRL's RLOO, `distillation`: TRL's distillation from a teacher, and `opd`: the same from what
+    teachers of a role of their own say of tokens, each with settings of its own
     (docs/algorithms.md). `sft`, `dpo`, `kto` and `reward`:
     TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups
     of Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
@@ -47,6 +49,16 @@ class AlgorithmConfig(Section, extra="allow"):
     def with_teacher_at(self, commit: str) -> Self:
         """Return the same with the commit of the teacher, which is on the hub."""
         raise NotImplementedError(f"{type(self).__name__} has no teacher")
+
+    def teacher_terms(self, temperature: float) -> tuple[RewardTerm, ...]:
+        """Return the teachers that reward workers run, which say log-probabilities of the tokens
+        that were sampled at this temperature."""
+        return ()
+
+    def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> Self:
+        """Return the same with the commits of these teachers, which `commit_of` returns for a name
+        and a model; None: as it is."""
+        return self
 
 
 def _of_its_kind(value: Any) -> Any:

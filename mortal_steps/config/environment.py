@@ -235,7 +235,7 @@ def check_beside_environment(
             "the table [compute.modal.environment], which gives them containers of their own, or "
             "set compute.backend = 'local'"
         )
-    if algorithm in ("rloo", "distillation"):
+    if algorithm in ("rloo", "distillation", "opd"):
         raise ValueError(
             f"algorithm.type = {algorithm!r} trains on single turns, and [environment] names tools "
             "or an environment; set algorithm.type = 'grpo', or leave the table out"

@@ -18,7 +18,10 @@ from mortal_steps.extensions import nearest
 
 CONFIGS: Mapping[str, str] = {"grpo": "GRPOConfig", "rloo": "RLOOConfig"}
 """Algorithm that learns from rewards of completions -> its configuration in TRL."""
-CONFIGS_WITHOUT_REWARDS: Mapping[str, str] = {"distillation": "DistillationConfig"}
+CONFIGS_WITHOUT_REWARDS: Mapping[str, str] = {
+    "distillation": "DistillationConfig",
+    "opd": "ServerDistillationConfig",
+}
 """Algorithm that learns from completions in another way -> its configuration in TRL."""
 CONFIGS_OF_ROWS: Mapping[str, str] = {
     "sft": "SFTConfig",
@@ -29,6 +32,10 @@ CONFIGS_OF_ROWS: Mapping[str, str] = {
 """Algorithm that learns from rows of a dataset -> its configuration in TRL."""
 SOURCES: Mapping[str, tuple[str, str]] = {
     "_BaseConfig": ("trl", "trainer/base_config.py"),
+    "ServerDistillationConfig": (
+        "trl",
+        "experimental/server_distillation/server_distillation_config.py",
+    ),
     "TrainingArguments": ("transformers", "training_args.py"),
 }
 """Class -> package and file that it is in; others are in a file of TRL's named after them."""
@@ -61,7 +68,7 @@ REFUSED: Mapping[str, str | None] = {
     "repetition_penalty": NO_SUCH_FILTER,
     "dataloader_persistent_workers": NO_LOADER,
     "dataloader_prefetch_factor": NO_LOADER,
-    "teacher_model_*": "use [algorithm.teacher]",
+    "teacher_model_*": "use [algorithm.teacher] or, for opd, [algorithm.teachers.NAME]",
     "enable_jit_checkpoint": "a run that is stopped saves its state by itself, in checkpoints/",
     "vllm_importance_sampling_*": None,
     "vllm_*": SAMPLED_ELSEWHERE,

@@ -75,7 +75,7 @@ async def open_session(
                 needed_roles(
                     run.config.rollout,
                     evaluates=run.config.samples_held_out,
-                    scores=run.config.training_rewards is not None,
+                    scores=run.config.rewards_and_teachers is not None,
                 ),
                 samples=samples,
             )

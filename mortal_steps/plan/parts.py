@@ -27,7 +27,7 @@ class WorkerPlans:
     num_rollout_workers: int
     reward: ScoringPlan
     scores: bool
-    """Whether the completions of train steps are scored."""
+    """Whether the completions of train steps are scored, or taught."""
     samples_held_out: bool
     """Whether held-out problems are sampled, as is not so where rows are judged by their loss."""
 
@@ -49,7 +49,7 @@ class Plan:
             model=config.model,
             training=config.training,
             rollout=config.rollout,
-            reward_weights=reward_weights(scoring) if (scoring := config.training_rewards) else {},
+            reward_weights=reward_weights(asked) if (asked := config.rewards_and_teachers) else {},
             here=config.compute.place.here,
             evaluation=config.evaluation if config.evaluates else None,
         )
@@ -100,10 +100,11 @@ class Plan:
         names = [config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source]
         names.append(config.selection.type)
         scoring = (*config.rewards.code, *judging.code, *config.environment.code)
+        asked = config.rewards_and_teachers or config.rewards
         return CodePlan(
             scoring=tuple(dict.fromkeys(scoring)),
             training=tuple(dict.fromkeys(filter(names_code, names))),
-            model_folders=tuple(dict.fromkeys((*config.rewards.folders, *judging.folders))),
+            model_folders=tuple(dict.fromkeys((*asked.folders, *judging.folders))),
             environment=config.environment,
             compute=config.compute,
             accept_changed=config.rewards.accept_changed,
@@ -113,8 +114,10 @@ class Plan:
     def scoring(self) -> ScoringPlan:
         """What the run's reward workers work with."""
         config = self._config
-        training = config.training_rewards
+        training = config.rewards_and_teachers
         judges_apart = training is not None and config.evaluation.functions is not None
+        if training is not config.training_rewards:  # teachers judge nothing
+            judges_apart = config.samples_held_out
         return ScoringPlan(
             rewards=training or config.eval_rewards,
             eval_rewards=config.eval_rewards if judges_apart else None,
@@ -154,7 +157,7 @@ class Plan:
             rollout=self.sampler,
             num_rollout_workers=self._config.num_rollout_workers,
             reward=self.scoring,
-            scores=self._config.training_rewards is not None,
+            scores=self._config.rewards_and_teachers is not None,
             samples_held_out=self._config.samples_held_out,
         )
 

@@ -300,6 +300,17 @@ class RunConfig(Section):
         return self.rewards if scores else None
 
     @property
+    def rewards_and_teachers(self) -> RewardsConfig | None:
+        """What reward workers compute of the completions that are trained on: their rewards, and
+        what teachers say; None: nothing."""
+        teachers = self.algorithm.teacher_terms(self.rollout.temperature)
+        if not teachers:
+            return self.training_rewards
+        named = self.rewards.all_terms if self.rewards.are_named else ()
+        changes = {"terms": (*named, *teachers), "functions": (), "weights": None}
+        return self.rewards.model_copy(update=changes)
+
+    @property
     def only_merged(self) -> str | None:
         """The key by which the adapter is more than engines compute; None without one."""
         if self.model.quantization:
@@ -341,6 +352,18 @@ class RunConfig(Section):
         if commit is None:
             return self
         return self.model_copy(update={"algorithm": self.algorithm.with_teacher_at(commit)})
+
+    def without_teachers(self) -> RunConfig:
+        """Return the same for judging models by rewards, with which teachers have nothing to do."""
+        if not self.algorithm.teacher_terms(self.rollout.temperature):
+            return self
+        return self.model_copy(update={"algorithm": grpo()})
+
+    def with_teacher_commits(
+        self, commit_of: Callable[[str, ModelConfig], str | None]
+    ) -> RunConfig:
+        """Return the same with the commits of teachers that reward workers run."""
+        return self.model_copy(update={"algorithm": self.algorithm.pinned(commit_of)})
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""

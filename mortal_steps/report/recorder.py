@@ -60,7 +60,7 @@ class Recorder:
         timings = (
             problems.timing,
             *(timing for shard in rewards for timing in generation_timings(shard.generation)),
-            *(shard.timing for shard in rewards if self._run.config.training_rewards),
+            *(shard.timing for shard in rewards if self._run.config.rewards_and_teachers),
             result.timing,
         )
         self.alerts.step(row)

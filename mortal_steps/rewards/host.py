@@ -36,6 +36,8 @@ class RewardHost:
 
     import_timeout_s = 600.0
     """How long importing the functions may take; one may load a model there."""
+    takes_prompt_ids = False
+    """Whether it is given the token ids of prompts, as teachers are."""
 
     def __init__(
         self,
@@ -149,7 +151,8 @@ class RewardHost:
             raise self.process.spoilt(f"it has results of {', '.join(outcomes)}")
         for outcome in outcomes.values():
             if isinstance(outcome, CallScores):
-                columns = (outcome.scores, *outcome.extra.values())
+                columns = [outcome.scores, *outcome.extra.values()]
+                columns += [outcome.teacher_logprobs] if outcome.teacher_logprobs else []
                 if any(len(column) != count for column in columns):
                     raise self.process.spoilt(f"not every column of it has {count} values")
 
@@ -214,6 +217,12 @@ class ModelHost(RewardHost):
                     "a row; memory may have run out"
                 )
         return outcomes
+
+
+class TeacherHost(ModelHost):
+    """A host for one teacher, which reads token ids and says log-probabilities of them."""
+
+    takes_prompt_ids = True
 
 
 def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:

@@ -5,7 +5,8 @@
     step shard group generation                      step shard group generation
     problem_id prompt prompt_messages* columns*      rewards/<function>, one column each
     prompt_ids                                       extra/<column>, what functions logged
-    a column for each field of `Completion`          * JSON; of a chat, prompt_messages
+    a column for each field of `Completion`          teacher_logprobs, if teachers were asked
+                                                     * JSON; of a chat, prompt_messages
 
 The rows of both files belong together by step, shard, group and generation. What belongs to the
 whole shard is the file's header (columns.py).
@@ -53,6 +54,8 @@ OPTIONAL_FIELDS = frozenset({"prompt", "episode", "differing_answer"})
 shards without are, byte for byte, what they were before these fields existed."""
 REWARDS, EXTRA = "rewards/", "extra/"
 """What the columns of scores and of logged values begin with."""
+TEACHER = "teacher_logprobs"
+"""The column of what teachers said: shards of other runs are, byte for byte, without it."""
 
 
 def pack(path: Path, body: Any, kind: type[Any]) -> tuple[str, bytearray]:
@@ -197,7 +200,13 @@ def _from_rewarded(shard: RewardedShard) -> tuple[Any, dict[str, pyarrow.Array]]
         if own is None:
             in_json.append(name)
         columns[EXTRA + name] = column(logged, None) if own is None else own
-    return {**_header(shard, "rewards", "extra"), "in_json": in_json}, columns
+    if shard.teacher_logprobs:
+        if len(shard.teacher_logprobs) != len(scores):
+            raise ValueError(
+                f"teachers said {len(shard.teacher_logprobs)} things of {len(scores)} completions"
+            )
+        columns[TEACHER] = pyarrow.array(shard.teacher_logprobs, pyarrow.binary())
+    return {**_header(shard, "rewards", "extra", TEACHER), "in_json": in_json}, columns
 
 
 def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
@@ -215,7 +224,10 @@ def _to_rewarded(header: Any, table: pyarrow.Table) -> RewardedShard:
         for rows in _grouped(columns["generation"])
     ]
     failures = tuple(RewardFailure(**failure) for failure in header.pop("failures"))
-    return RewardedShard(rewards=rewards, extra=extra, failures=failures, **header)
+    said = columns.get(TEACHER, ())
+    return RewardedShard(
+        rewards=rewards, extra=extra, teacher_logprobs=said, failures=failures, **header
+    )
 
 
 # rows and columns

@@ -161,6 +161,9 @@ class Rollout:
     """Score of each reward function; None where the function abstained, as in TRL."""
     reward: float | None
     """Weighted sum over the functions that scored; None when every one abstained."""
+    teacher_logprobs: bytes | None = None
+    """What its teacher said of its tokens, if it has one: packed `TokenLogprobs`
+    (mortal_steps/rewards/token_logprobs.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

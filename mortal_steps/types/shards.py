@@ -65,6 +65,9 @@ class RewardedShard:
     """Means of what reward functions reported through `log_metric`."""
     extra: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Columns that reward functions reported through `log_extra`, one value per completion."""
+    teacher_logprobs: Sequence[bytes | None] = ()
+    """What the teacher of each completion said of its tokens, packed `TokenLogprobs`; empty where
+    no teacher was asked."""
     failures: tuple[RewardFailure, ...] = ()
     """What was masked; one entry per function and problem."""
     failed_calls: Mapping[str, int] = field(default_factory=dict)

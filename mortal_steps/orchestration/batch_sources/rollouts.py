@@ -103,7 +103,7 @@ class Rollouts(BatchSource):
         return await self.session.generate(batch, shard, weights)
 
     async def _score(self, generating: asyncio.Task[GenerationRef]) -> RewardRef:
-        scores = self.session.run.config.training_rewards is not None
+        scores = self.session.run.config.rewards_and_teachers is not None
         score = self.session.reward if scores else self.session.leave_unscored
         return await score(await generating)
 

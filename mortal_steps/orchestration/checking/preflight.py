@@ -52,6 +52,11 @@ from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
+from mortal_steps.orchestration.checking.teachers import (
+    check_context,
+    check_taught,
+    check_teachers,
+)
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
@@ -130,6 +135,7 @@ def check(
         check_source(config.data, config.rewards, config.algorithm.type)
     if config.algorithm.teacher_model:
         check_teacher(config.algorithm.teacher_model, config.model, config.data)
+    check_teachers(config)
     if config.samples_held_out and not config.algorithm.learns_from_rewards:
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
@@ -155,6 +161,7 @@ def check(
     if (config.environment.is_used or config.num_made_rows) and not config.data.source:
         check_no_rows(config.environment, config.training)
     check_column(config.selection, train[0])
+    check_taught(config.algorithm, train)
     check_rows(config.environment, train)
     check_rows(config.environment, held_out)
     if "rollout" in roles:
@@ -172,8 +179,8 @@ def check(
             if config.rewards.dry_run
             else "importing the reward functions"
         )
-        if config.training_rewards:
-            check_something_scores(config.rewards, config.environment, train[0])
+        if config.rewards_and_teachers:
+            check_something_scores(config.rewards_and_teachers, config.environment, train[0])
         scores = check_rewards(workers["reward"], train)
     tools: Mapping[str, Tools] = {}
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
@@ -200,6 +207,7 @@ def check(
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))
     report_data(lengths, train[0].id, scores, show)
     longest = min(lengths.longest, max(1, lengths.fits))
+    check_context(config, longest)
     expected = forecast(forecast_plan(config), longest, samples="rollout" in roles)
     rates = None
     if show is not None:

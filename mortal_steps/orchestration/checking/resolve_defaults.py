@@ -63,9 +63,9 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     place = place_of(Plan(config).place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
-        config.with_reward_commits(find_reward_commit).with_teacher_at(
-            find_teacher_commit(config.algorithm)
-        ),
+        config.with_reward_commits(find_reward_commit)
+        .with_teacher_at(find_teacher_commit(config.algorithm))
+        .with_teacher_commits(find_commit_of_teacher),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
@@ -100,13 +100,23 @@ def find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
     return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
 
 
+def find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
+    """Return the commit now of a teacher that reward workers run; raises as `find_commit`."""
+    key = f"algorithm.teachers.{name}"
+    return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")
+
+
 def _teacher_commit_of(algorithm: AlgorithmConfig, begun: AlgorithmConfig) -> str | None:
     """Return the commit with which a run has begun, of the teacher that `algorithm` names."""
-    teacher, before = algorithm.teacher_model, begun.teacher_model
-    if teacher is None or before is None or teacher.is_pinned:
+    teacher = algorithm.teacher_model
+    return commit_before(teacher, begun.teacher_model) if teacher else None
+
+
+def commit_before(model: ModelConfig, before: ModelConfig | None) -> str | None:
+    """Return the commit with which a run has begun, if the model is still the same."""
+    if before is None or before.name_or_path != model.name_or_path or model.is_pinned:
         return None
-    same = teacher.name_or_path == before.name_or_path
-    return before.revision if same and before.is_pinned else None
+    return before.revision if before.is_pinned else None
 
 
 def _find_sampling_type(plan: TrainerPlan, found: Placement) -> SamplingType | None:
@@ -247,14 +257,19 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
 
     def commit_of(model: ModelConfig) -> str | None:
         """Return the commit of the same term's model. One model may score at two revisions."""
-        before = next(models, None)
-        if before is None or before.name_or_path != model.name_or_path or model.is_pinned:
-            return None
-        return before.revision if before.is_pinned else None
+        return commit_before(model, next(models, None))
 
     values = begun.model_dump()
     config = config.with_reward_commits(commit_of)
     config = config.with_teacher_at(_teacher_commit_of(config.algorithm, begun.algorithm))
+    terms = begun.algorithm.teacher_terms(begun.rollout.temperature)
+    teachers = {term.name: term.source for term in terms}
+
+    def commit_of_teacher(name: str, model: ModelConfig) -> str | None:
+        before = teachers.get(f"teacher-{name}")
+        return commit_before(model, before)
+
+    config = config.with_teacher_commits(commit_of_teacher)
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

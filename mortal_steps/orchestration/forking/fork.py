@@ -23,6 +23,7 @@ from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.preflight import Problems
 from mortal_steps.orchestration.checking.resolve_defaults import (
+    find_commit_of_teacher,
     find_reward_commit,
     find_teacher_commit,
 )
@@ -182,7 +183,8 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         rewards = with_other_environments(Plan(config).environment, before.rewards)
         config = config.model_copy(update={"rewards": rewards})
     config = config.with_reward_commits(find_reward_commit)
-    return config.with_teacher_at(find_teacher_commit(config.algorithm)).with_own_seed()
+    config = config.with_teacher_at(find_teacher_commit(config.algorithm))
+    return config.with_teacher_commits(find_commit_of_teacher).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:

@@ -93,7 +93,7 @@ def of_finished_model(config: RunConfig) -> RunConfig:
     there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
     model = config.model.model_copy(update=there)
     whole = config.training.model_copy(update={"use_lora": False})
-    return config.model_copy(update={"model": model, "training": whole})
+    return config.without_teachers().model_copy(update={"model": model, "training": whole})
 
 
 def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:

@@ -15,7 +15,8 @@ from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
-from mortal_steps.models.hub import model_folder, tokenizer_folder
+from mortal_steps.models.hub import model_folder
+from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass, TrlHooks
 from mortal_steps.policy.plan import TrainerPlan
@@ -36,8 +37,14 @@ class TeacherConfig(Section):
     trust_remote_code: bool = False
     """Allow code that ships with it to run."""
 
+    @property
+    def model(self) -> ModelConfig:
+        """The same as a model that is loaded."""
+        keys = TeacherConfig.model_fields
+        return ModelConfig(**{name: getattr(self, name) for name in keys})
 
-def _by_name(teacher: Any) -> Any:
+
+def by_name(teacher: Any) -> Any:
     return {"name_or_path": teacher} if isinstance(teacher, str) else teacher
 
 
@@ -48,7 +55,7 @@ class Distillation(TrlAlgorithm, extra="forbid"):
     trl_config: ClassVar[str] = "DistillationConfig"
     learns_from_rewards: ClassVar[bool] = False
     type: Annotated[str, STATE] = "distillation"
-    teacher: Annotated[TeacherConfig, BeforeValidator(_by_name)]
+    teacher: Annotated[TeacherConfig, BeforeValidator(by_name)]
     """The model that is learned from: its name on the Hub or its folder, or a table."""
     beta: float = Field(1.0, ge=0, le=1)
     """Which divergence is made small, at each token of a completion: 0 is the forward KL, 1 the
@@ -56,7 +63,7 @@ class Distillation(TrlAlgorithm, extra="forbid"):
 
     @property
     def teacher_model(self) -> ModelConfig:
-        return ModelConfig(**self.teacher.model_dump())
+        return self.teacher.model
 
     def with_teacher_at(self, commit: str) -> Self:
         teacher = self.teacher.model_copy(update={"revision": commit})
@@ -64,7 +71,7 @@ class Distillation(TrlAlgorithm, extra="forbid"):
 
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         idle = super().check(plan)
-        _check_tokens(plan.model, self.teacher_model)
+        check_tokens(plan.model, self.teacher_model, called="algorithm.teacher")
         return idle
 
     def trainer_class(self) -> TrainerClass:
@@ -87,54 +94,27 @@ class Distillation(TrlAlgorithm, extra="forbid"):
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         """Raise `ConfigError` for what means nothing here, where it has another value than its
         default: a run's own config.toml holds every key."""
-        if training.beta:
+        check_no_rewards(training, self.type)
+
+
+def check_no_rewards(training: TrainingConfig, algorithm: str) -> None:
+    """Raise `ConfigError` for keys of `[training]` that mean nothing to a distillation, where they
+    have another value than their default."""
+    if training.beta:
+        raise ConfigError(
+            f"training.beta = {training.beta}: there is no KL penalty in distillation; leave "
+            "it out. algorithm.beta chooses the divergence from the teacher"
+        )
+    for key in OF_REWARDS:
+        value = getattr(training, key)
+        if value != type(training).model_fields[key].default:
             raise ConfigError(
-                f"training.beta = {training.beta}: there is no KL penalty in distillation; leave "
-                "it out. algorithm.beta chooses the divergence from the teacher"
+                f"training.{key} = {value!r}: algorithm.type = {algorithm!r} has one loss, the "
+                "divergence from the teacher, and uses each batch once; leave it out"
             )
-        for key in OF_REWARDS:
-            value = getattr(training, key)
-            if value != type(training).model_fields[key].default:
-                raise ConfigError(
-                    f"training.{key} = {value!r}: algorithm.type = {self.type!r} has one loss, the "
-                    "divergence from the teacher, and uses each batch once; leave it out"
-                )
-        if training.importance_sampling_correction:
-            raise ConfigError(
-                "training.importance_sampling_correction = true: the divergence is computed anew "
-                "from the student's present weights, and reads nothing that was recorded of "
-                "sampling but the tokens; leave it out"
-            )
-
-
-def _check_tokens(student: ModelConfig, teacher: ModelConfig) -> None:
-    """Raise `ConfigError` unless a token is the same text for student and teacher, as far as
-    the teacher has a tokenizer."""
-    # Imported where used: imports transformers.
-    from transformers import AutoTokenizer
-
-    from mortal_steps.policy.starting_model.new_model import build_tokenizer
-
-    try:
-        trusted = teacher.trust_remote_code
-        theirs = AutoTokenizer.from_pretrained(tokenizer_folder(teacher), trust_remote_code=trusted)
-    except (OSError, ValueError, KeyError, AttributeError):
-        return  # weights alone
-    if len(theirs) <= len(theirs.all_special_ids):
-        return  # which transformers makes up where there are no files
-    if student.new is not None:
-        ours = build_tokenizer(student.new)
-    else:
-        trusted = student.trust_remote_code
-        ours = AutoTokenizer.from_pretrained(tokenizer_folder(student), trust_remote_code=trusted)
-    different = ours.get_vocab().items() ^ theirs.get_vocab().items()
-    if not different:
-        return
-    ids = min(token_id for _, token_id in different)
-    raise ConfigError(
-        f"algorithm.teacher = {teacher.name_or_path!r}: its tokenizer is not the student's "
-        f"({'[model.new]' if student.new else student.name_or_path}): token {ids} is "
-        f"{theirs.convert_ids_to_tokens(ids)!r} to it and {ours.convert_ids_to_tokens(ids)!r} to "
-        "the student. Distillation compares the two at each token; choose a teacher of the same "
-        "family"
-    )
+    if training.importance_sampling_correction:
+        raise ConfigError(
+            "training.importance_sampling_correction = true: the divergence is computed anew "
+            "from the student's present weights, and reads nothing that was recorded of "
+            "sampling but the tokens; leave it out"
+        )

@@ -13,6 +13,7 @@ ALGORITHMS = Registry(
             "kto": "mortal_steps.policy.algorithms.kto:KTO",
             "reward": "mortal_steps.policy.algorithms.reward:RewardModel",
             "distillation": "mortal_steps.policy.algorithms.distillation:Distillation",
+            "opd": "mortal_steps.policy.algorithms.opd:Opd",
             "atropos": "mortal_steps.policy.algorithms.atropos:Atropos",
         }
     ),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.policy.algorithms.base import Algorithm
+from mortal_steps.types import Rollout
 
 TrainerClass = type[Any]
 """A trainer of TRL's, or a class derived from one."""
@@ -45,6 +46,10 @@ class TrlHooks(Algorithm):
     def of_small_models(self, folder: Path) -> TrlHooks:
         """Return the same for trying it with the model of next to no size that is in a folder."""
         return self
+
+    def made_up(self, rollout: Rollout) -> Rollout:
+        """Return a made-up rollout, on which options are tried, with all that is learned from."""
+        return rollout
 
     def rows_of(self, batch: Any) -> list[dict[str, Any]]:
         """Return what the trainer is given of a batch, if the algorithm trains on something else

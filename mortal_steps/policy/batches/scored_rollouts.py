@@ -1,7 +1,9 @@
 """Completions and their scores, which GRPO and RLOO train on."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
@@ -63,12 +65,13 @@ class ScoredRollouts(Batch):
         return self.selected
 
     def content(self, records: Records) -> dict[str, Any]:
-        """Return the shards' generations and scores; what reward functions report beside scores is
-        no part of the batch."""
-        shards = [
-            [shard.generation.file.sha256, records.read_record(shard.file, RewardedShard).rewards]
-            for shard in self.rewards
-        ]
+        """Return the shards' generations and scores, and digests of what teachers said; what reward
+        functions report beside scores is no part of the batch."""
+        shards = []
+        for shard in self.rewards:
+            scored = records.read_record(shard.file, RewardedShard)
+            said = [sha256(each or b"").hexdigest() for each in scored.teacher_logprobs]
+            shards.append([shard.generation.file.sha256, scored.rewards, *([said] if said else [])])
         chosen = {"kept": self.kept, "cursor": self.cursor}
         return {"shards": shards} | {
             name: each for name, each in chosen.items() if each is not None
@@ -122,14 +125,16 @@ def _scored_groups(
     shape = [len(group.completions) for group in generated.groups]
     if shape != [len(scores) for scores in rewarded.rewards]:
         raise StoreError(f"{reference.file.path} does not score each completion once")
+    said = iter(rewarded.teacher_logprobs or itertools.repeat(None))
     for group, scores in zip(generated.groups, rewarded.rewards, strict=True):
-        yield _scored_group(group, scores, weights, origin=reference.generation.file.path)
+        yield _scored_group(group, scores, weights, said, origin=reference.generation.file.path)
 
 
 def _scored_group(
     group: GeneratedGroup,
     scores: Sequence[Mapping[str, float | None]],
     weights: Mapping[str, float],
+    said: Iterator[bytes | None],
     *,
     origin: str,
 ) -> RolloutGroup:
@@ -142,7 +147,11 @@ def _scored_group(
                 f"are {sorted(weights)}"
             )
         reward = weighted_sum(rewards, weights)
-        rollouts.append(Rollout(completion=completion, rewards=rewards, reward=reward))
+        rollouts.append(
+            Rollout(
+                completion=completion, rewards=rewards, reward=reward, teacher_logprobs=next(said)
+            )
+        )
     return RolloutGroup(problem=group.problem, prompt_ids=group.prompt_ids, rollouts=rollouts)
 
 

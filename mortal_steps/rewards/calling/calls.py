@@ -76,6 +76,9 @@ class CallArguments:
     as long as no function is called (`rows`)."""
     problem_ids: Sequence[str]
     """The problem of each completion."""
+    prompt_ids: Sequence[Sequence[int]] | None = None
+    """Token ids of the prompt of each completion, for a teacher; None for functions, which TRL
+    gives none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +93,8 @@ class CallScores:
     """What it reported through `log_metric`, by name."""
     extra: Mapping[str, Sequence[Plain]]
     """What it reported through `log_extra`, by column."""
+    teacher_logprobs: Sequence[str | None] = ()
+    """What a teacher said of the tokens of each completion: packed `TokenLogprobs` in base64."""
     seconds: float = 0.0
     """How long the call took."""
     changed_arguments: bool = False
@@ -119,9 +124,11 @@ class CallFailure:
 Outcome = CallScores | CallFailure
 
 
-def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) -> CallArguments:
+def arguments_of(
+    groups: Sequence[GeneratedGroup], trainer_state: TrainerState, *, of_prompts: bool = False
+) -> CallArguments:
     """Return TRL's arguments for these groups, without the log functions, and without
-    `completion_ids` for completions from a file."""
+    `completion_ids` for completions from a file; with token ids `of_prompts` for a teacher."""
     rows = [(group, completion) for group in groups for completion in group.completions]
     columns = [name for name in rows[0][0].problem.columns if name not in NOT_FROM_COLUMNS]
     by_name = {
@@ -134,7 +141,14 @@ def arguments_of(groups: Sequence[GeneratedGroup], trainer_state: TrainerState) 
     }
     if all(completion.token_ids or not completion.text for _, completion in rows):
         by_name["completion_ids"] = [list(completion.token_ids) for _, completion in rows]
-    return CallArguments(by_name=by_name, problem_ids=[group.problem.id for group, _ in rows])
+    prompt_ids = None
+    if of_prompts:
+        prompt_ids = [made.prompt_ids or group.prompt_ids for group, made in rows]
+    return CallArguments(
+        by_name=by_name,
+        problem_ids=[group.problem.id for group, _ in rows],
+        prompt_ids=prompt_ids,
+    )
 
 
 def _asked(prompt: Prompt, completion: Completion) -> Prompt:

@@ -61,10 +61,16 @@ def begin_call(
     raised: it says itself what is wrong, and whether another try may help.
     """
     started, log = time.perf_counter(), _Log()
+    of_teacher = {}
+    if arguments.prompt_ids is not None:
+        of_teacher = {
+            "prompt_ids": arguments.prompt_ids,
+            "log_teacher": log.teacher_logprobs.extend,
+        }
     output: Any = None
     error: BaseException | None = None
     try:
-        output = _listed(function(**arguments.by_name, **log.functions()))
+        output = _listed(function(**{**arguments.by_name, **of_teacher}, **log.functions()))
     except (Exception, SystemExit) as wrong:  # noqa: BLE001 - whatever it is, it is its failure
         error = wrong
     if inspect.isawaitable(output):
@@ -100,6 +106,7 @@ class _Log:
     def __init__(self) -> None:
         self.metrics: dict[str, list[float]] = defaultdict(list)
         self.extra: dict[str, list[Plain]] = defaultdict(list)
+        self.teacher_logprobs: list[str | None] = []
         self._num_characters = 0
 
     def functions(self) -> dict[str, Any]:
@@ -216,7 +223,12 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
                 f"logged {len(logged)} values of {column!r} for {len(ids)} completions",
                 "log_extra takes one per completion.",
             )
-    return CallScores(scores=scores, metrics=dict(log.metrics), extra=dict(log.extra))
+    return CallScores(
+        scores=scores,
+        metrics=dict(log.metrics),
+        extra=dict(log.extra),
+        teacher_logprobs=log.teacher_logprobs,
+    )
 
 
 def _no_scores(message: str, remedy: str) -> CallFailure:

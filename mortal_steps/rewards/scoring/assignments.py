@@ -1,7 +1,7 @@
 """The hosts that a configuration's rewards are assigned to, and what these are given.
 
-One host has the functions, one each a reward model, and a term that asks for processes of its own
-has those.
+One host has the functions, one each a reward model or a teacher, and a term that asks for
+processes of its own has those.
 """
 
 import functools
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ComputeConfig, RewardsConfig
+from mortal_steps.config import ComputeConfig, RewardsConfig, RewardTerm
 from mortal_steps.errors import ConfigError
 from mortal_steps.hosts.process import visible_environment
-from mortal_steps.rewards.host import ModelHost, RewardHost
+from mortal_steps.rewards.host import ModelHost, RewardHost, TeacherHost
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.kinds.model import ModelTerm
+from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.resources import num_cores
@@ -53,8 +54,9 @@ def assign(
     named = zip(reward_names(rewards), rewards.all_terms, strict=True)
     terms = {name: term for name, term in named if not term.with_environment}
     models = {name: term for name, term in terms.items() if isinstance(term, ModelTerm)}
+    teachers = {name: term for name, term in terms.items() if isinstance(term, TeacherTerm)}
     own = {name: term for name, term in terms.items() if term.own_processes}
-    shared = {name: term for name, term in terms.items() if name not in {*models, *own}}
+    shared = {name: term for name, term in terms.items() if name not in {*models, *teachers, *own}}
     num_hosts = bool(shared) + sum(term.own_processes or 0 for term in own.values())
     sharing = rewards.num_reward_workers * max(1, num_hosts)
     make_host = functools.partial(
@@ -66,9 +68,14 @@ def assign(
         before_start=before_start,
     )
     assignments = [Assignment(names=tuple(shared), hosts=[make_host(shared)])] if shared else []
-    for name, model in models.items():
-        host = ModelHost(
-            {name: model.with_template(template_options)},
+    alone: dict[str, RewardTerm] = {
+        **{name: model.with_template(template_options) for name, model in models.items()},
+        **teachers,
+    }
+    for name, term in alone.items():
+        kind = TeacherHost if name in teachers else ModelHost
+        host = kind(
+            {name: term},
             passed_on={*compute.local.reward.env, *rewards.credentials, *OF_THE_HUB},
             before_start=before_start,
         )

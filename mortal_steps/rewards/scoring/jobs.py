@@ -91,7 +91,7 @@ class Job:
         """Call each function on the whole shard; as in TRL, async ones last and in parallel. Raises
         `RewardError` for one that keeps failing, unless masked, and functions' `MortalError`."""
         groups = self._work.shard.groups
-        whole = arguments_of(groups, self._work.trainer_state)
+        whole = self._arguments(groups)
         in_parallel = self._host.async_of(self._names)
         first: dict[str, Outcome] = {}
         for name in sorted(self._names, key=in_parallel.__contains__):  # plain functions first
@@ -117,7 +117,7 @@ class Job:
             except queue.Empty:
                 return
             groups = [self._work.shard.groups[index]]
-            arguments = arguments_of(groups, self._work.trainer_state)
+            arguments = self._arguments(groups)
             before = self.failed[name]
             outcome = self._with_retries(name, arguments)
             if self._work.config.retries == 0 and _may_be_the_process(outcome):
@@ -129,16 +129,18 @@ class Job:
         which problems it fails. A call may spoil the process for all calls after it. So if the last
         calls failed, each of them is repeated in a new process."""
         failed = self.failed[name]
-        alone = [
-            ([group], arguments_of([group], self._work.trainer_state))
-            for group in self._work.shard.groups
-        ]
+        alone = [([group], self._arguments([group])) for group in self._work.shard.groups]
         for index, (groups, arguments) in enumerate(alone):
             self._keep(name, index, groups, self._once(name, arguments), failed + 1)
         for index, (groups, arguments) in reversed(list(enumerate(alone))):
             if not _may_be_the_process(self.parts[name][index].outcome):
                 break
             self._keep(name, index, groups, self._in_new_process(name, arguments), failed + 2)
+
+    def _arguments(self, groups: Sequence[GeneratedGroup]) -> CallArguments:
+        return arguments_of(
+            groups, self._work.trainer_state, of_prompts=self._host.takes_prompt_ids
+        )
 
     def _keep(
         self,

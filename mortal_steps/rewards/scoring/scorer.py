@@ -6,6 +6,7 @@ completions out. None from the failing function alone would not do: the weighted
 would stand, and miss that part as if it were 0.
 """
 
+import base64
 import functools
 import itertools
 import math
@@ -19,7 +20,7 @@ from typing import Any
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.rewards.calling.calls import CallFailure
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores
 from mortal_steps.rewards.scoring.assignments import Assignment
 from mortal_steps.rewards.scoring.episodes import (
     episode_metrics,
@@ -199,6 +200,7 @@ def _put_together(
         ],
         metrics={**_mean_metrics(parts), **episode_metrics(shard)},
         extra=_extra_columns(parts),
+        teacher_logprobs=_said_by_teachers(parts),
         failures=(*failures, *failed_episodes(shard)),
         failed_calls=dict(sorted(failed.items())),
     )
@@ -243,3 +245,19 @@ def _extra_columns(parts: Mapping[str, Sequence[Part]]) -> dict[str, list[Any]]:
             for answer in answers:
                 column.extend(answer.extra.get(name, [None] * len(answer.scores)))
     return dict(sorted(columns.items()))
+
+
+def _said_by_teachers(parts: Mapping[str, Sequence[Part]]) -> Sequence[bytes | None]:
+    """Return what the teacher of each completion said; each teacher is silent on those of others.
+    Empty without teachers."""
+    columns = [
+        [text for part in each for text in _said(part.answer)]
+        for each in parts.values()
+        if any(part.answer.teacher_logprobs for part in each)
+    ]
+    texts = [next(filter(None, row), None) for row in zip(*columns, strict=True)]
+    return [None if text is None else base64.b64decode(text) for text in texts]
+
+
+def _said(answer: CallScores) -> Sequence[str | None]:
+    return answer.teacher_logprobs or [None] * len(answer.scores)

@@ -48,6 +48,13 @@ def test_so_does_one_that_distils(request, tmp_path, number):
     check_case(draw(seed, number, family, algorithm="distillation"), tmp_path)
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_so_does_one_that_learns_from_what_teachers_said(request, tmp_path, number):
+    seed = request.config.getoption("--parity-seed")
+    family = ["qwen3", "gpt_neox", "llama"][number]
+    check_case(draw(seed, number, family, algorithm="opd"), tmp_path)
+
+
 def check_case(case, tmp_path):
     training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
     case = dataclasses.replace(case, training=training)

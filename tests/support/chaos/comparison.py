@@ -52,8 +52,12 @@ def _of(content: Any) -> str:
         content = list(content)
     if not content:
         raise ValueError("there is nothing to compare")
-    told = json.dumps(content, sort_keys=True, default=array.tolist)
+    told = json.dumps(content, sort_keys=True, default=_plain)
     return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _plain(value: array[Any] | bytes) -> Any:
+    return value.hex() if isinstance(value, bytes) else value.tolist()
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,10 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
         *("training.num_generations=1", "training.gradient_accumulation_steps=2"),
         "rollout.staleness=1",
     ),
+    "opd": (
+        *("algorithm.type=opd", "algorithm.teachers.main=teacher", "rollout.staleness=1"),
+        *("rewards.functions=[]", 'evaluation.functions=["rewards.py:lottery"]'),
+    ),
 }
 """What each variant sets beyond CONFIG."""
 
@@ -106,7 +110,7 @@ def write_project(folder: Path, variant: str = "plain") -> None:
     write_words(folder / "train.jsonl")
     (folder / "rewards.py").write_text(REWARDS)
     (folder / "chaos.toml").write_text(CONFIG)
-    if variant == "distillation":
+    if variant in ("distillation", "opd"):
         write_teacher(folder / "teacher")
 
 

@@ -121,6 +121,9 @@ def draw(seed: int, number: int, architecture: str | None = None, algorithm: str
     )
     if algorithm == "distillation":
         return _with_teacher(case, random.Random(f"{seed}-{number}-teacher"))
+    if algorithm == "opd":
+        taught = _with_teacher(case, random.Random(f"{seed}-{number}-teacher"))
+        return _served(taught, random.Random(f"{seed}-{number}-served"))
     return case
 
 
@@ -164,6 +167,20 @@ def _with_teacher(case: Case, source: random.Random) -> Case:
         algorithm={**case.algorithm, "beta": beta, "teacher": {"dtype": dtype}},
         teacher={"architecture": same, **wide},
     )
+
+
+def _served(case: Case, source: random.Random) -> Case:
+    """Return the case as one whose teachers are a role of their own: one of them, or two, the
+    second of which computes in another type."""
+    beta = case.algorithm["beta"]
+    several = source.choice([1, 4, 16]) if beta == 0 else 1
+    tail = source.random() < 0.7 or (several == 1 and beta in (0, 1))
+    teachers = {"main": dict(case.algorithm["teacher"])}
+    own = {"type": "opd", "beta": beta, "loss_top_k": several, "loss_add_tail": tail}
+    if source.random() < 0.3:
+        teachers["other"] = {"dtype": "bfloat16", "batch_size": 4}
+        own["teacher_column"] = "taught_by"
+    return dataclasses.replace(case, algorithm={**own, "teachers": teachers})
 
 
 def _for(algorithm: str, training: dict[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,14 @@ UPDATES, OUTCOME, REFUSED = "updates", "outcome.json", "refused"
 
 def configuration(case: Case, model: Path) -> RunConfig:
     """Return the run's configuration; raises what pydantic has about it."""
-    algorithm = dict(case.algorithm)
+    algorithm: dict[str, Any] = dict(case.algorithm)
     if case.teacher is not None:
-        folder = str(model.with_name("teacher"))
-        algorithm["teacher"] = {**algorithm["teacher"], "name_or_path": folder}
+        folder = {"name_or_path": str(model.with_name("teacher"))}
+        if "teacher" in algorithm:
+            algorithm["teacher"] = {**algorithm["teacher"], **folder}
+        else:
+            teachers = algorithm["teachers"]
+            algorithm["teachers"] = {name: {**teachers[name], **folder} for name in teachers}
     return make_config(
         model={**case.model, "name_or_path": str(model)},
         rollout=dict(case.rollout),

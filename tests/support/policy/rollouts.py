@@ -57,6 +57,11 @@ def make_batch(config, step, *, policy_version=None):
     groups = [
         _make_group(config, source, f"p{step}-{g}") for g in range(config.training.batch_size)
     ]
+    if config.rewards_and_teachers is not config.training_rewards:
+        # Imported where used: imports torch.
+        from tests.support.policy.teachers import taught
+
+        groups = taught(config, groups)
     version = step if policy_version is None else policy_version
     return RolloutBatch(step=step, policy_version=version, groups=groups)
 

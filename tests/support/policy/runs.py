@@ -103,6 +103,7 @@ class MadeRun:
             generation_sha256=file.sha256,
             rewards=[[rollout.rewards for rollout in group.rollouts] for group in groups],
             metrics=side_metrics,
+            teacher_logprobs=_said_of(groups),
         )
         timing = StageTiming(stage="generate", step=step)
         generation = GenerationRef(
@@ -148,6 +149,12 @@ def make_run(folder: Path, config, model_path, *, num_steps=5):
     keep_problems(store, problems, [])
     assert len(reward_weights(config.rewards)) == 2
     return MadeRun(store=store, config=config, model_path=model_path, num_steps=num_steps)
+
+
+def _said_of(groups):
+    """Return what teachers say of the groups, where they have any."""
+    said = [rollout.teacher_logprobs for group in groups for rollout in group.rollouts]
+    return said if any(said) else ()
 
 
 def train_until_killed(run: MadeRun, num_whole_steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Stock `train()` of GRPOTrainer, RLOOTrainer and DistillationTrainer on recorded completions.
+"""Stock `train()` of GRPOTrainer, RLOOTrainer and trainers that distil, on recorded completions.
 
 Stock TRL runs its own loop over its own dataset with real reward functions; only sampling is
 replaced, by what returns recorded completions and then seeds torch as a train step does, so that
@@ -11,6 +11,7 @@ import os
 import random
 
 import numpy
+import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig
@@ -23,10 +24,12 @@ from trl import (
     RLOOConfig,
     RLOOTrainer,
 )
+from trl.generation import vllm_client
 
 from mortal_steps.plan.parts import Plan
 from mortal_steps.schedule import train_seed
 from tests.support.policy.rollouts import MAX_COMPLETION_LENGTH, REWARD_FUNCTIONS, REWARD_WEIGHTS
+from tests.support.policy.teachers import ClientOfRecords
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -57,7 +60,7 @@ def run_stock(config, model_path, tmp_path, batches, recorder=None):
         "quantization_config": quantization(config.model.quantization),
         "callbacks": [recorder],
     }
-    builders = {"rloo": stock_rloo, "distillation": stock_distillation}
+    builders = {"rloo": stock_rloo, "distillation": stock_distillation, "opd": stock_opd}
     build = builders.get(config.algorithm.type, stock_grpo)
     trainer = build(config, options, rollouts, arguments)
     trainer.train()
@@ -187,6 +190,37 @@ def stock_distillation(config, options, rollouts, arguments):
     )
 
 
+def stock_opd(config, options, rollouts, arguments):
+    """Stock TRL asks a server. Here its client is given what the batches have recorded."""
+    from trl.experimental.server_distillation import (
+        ServerDistillationConfig,
+        ServerDistillationTrainer,
+    )
+
+    algorithm = config.algorithm
+    options = {name: value for name, value in options.items() if name in OF_DISTILLATION}
+    options |= {
+        "beta": algorithm.beta,
+        "loss_top_k": algorithm.loss_top_k,
+        "loss_add_tail": algorithm.loss_add_tail,
+        "teacher_model_server_url": "http://nobody",
+    }
+    arguments = {name: arguments[name] for name in arguments if name != "reward_funcs"}
+    arguments["train_dataset"] = Dataset.from_dict({"prompt": ["ab"] * config.training.rows})
+
+    class SampledElsewhere(ServerDistillationTrainer):
+        def _tokenize_prompts(self, prompts):
+            self.sampled = rollouts(prompts, self)
+            return self.sampled["prompt_ids"], None, {}
+
+        def _generate_single_turn(self, prompt_ids, images, multimodal_fields):
+            return self.sampled["completion_ids"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vllm_client, "VLLMClient", ClientOfRecords(rollouts.recorded))
+        return SampledElsewhere(args=ServerDistillationConfig(**options), **arguments)
+
+
 class NoEngine:
     def sync_weights(self):
         pass
@@ -197,6 +231,7 @@ class RecordedRollouts:
 
     def __init__(self, config, batches):
         self.config = config
+        self.recorded = batches
         self.batches = iter(batches)
         self.whole = []
         """The last batch's completions, longer than what is trained on."""

@@ -9,6 +9,7 @@ import ast
 import importlib
 import importlib.metadata
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
 LIBRARIES = ("accelerate", "peft", "transformers", "trl")
 PRODUCT = ("mortal", "mortal_steps", "flows", "tasks", "deployments")
 PRIVATE = ROOT / "mortal_steps/policy/private.py"
@@ -25,6 +28,7 @@ PRIVATE = ROOT / "mortal_steps/policy/private.py"
 GRPO = "trl.trainer.grpo_trainer:GRPOTrainer"
 RLOO = "trl.trainer.rloo_trainer:RLOOTrainer"
 DISTILLATION = "trl.trainer.distillation_trainer:DistillationTrainer"
+SERVED = "trl.experimental.server_distillation:ServerDistillationTrainer"
 SFT = "trl.trainer.sft_trainer:SFTTrainer"
 DPO = "trl.trainer.dpo_trainer:DPOTrainer"
 KTO = "trl.trainer.kto_trainer:KTOTrainer"
@@ -90,6 +94,20 @@ CALLED: list[tuple[str, str, tuple[str, ...]]] = [
         ("self, unwrapped_model, input_ids, attention_mask, logits_to_keep, ...",),
     ),
     (DISTILLATION, "_tokenize_prompts", ("self, prompts",)),
+    (DISTILLATION, "_generate_and_score_completions", ("self, inputs",)),
+    (
+        SERVED,
+        "_get_teacher_token_logprobs_from_server",
+        ("self, inputs, aligned_prompt_length",),
+    ),
+    (
+        SERVED,
+        "__init__",
+        (
+            "self, model, args, train_dataset, eval_dataset, processing_class, callbacks, "
+            "optimizers, quantization_config, peft_config",
+        ),
+    ),
     (RLOO, "_calculate_rewards", ("self, inputs, prompts, completions, completion_ids_list",)),
     (RLOO, "_generate_single_turn", ("self, prompt_ids, images, multimodal_fields",)),
     (
@@ -138,6 +156,10 @@ KEPT = [
     (DISTILLATION, "_name"),
     (DISTILLATION, "eos_token_ids"),
     (DISTILLATION, "teacher_model"),
+    (SERVED, "loss_add_tail"),
+    (SERVED, "loss_top_k"),
+    (SERVED, "reverse_kl_top_1_mode"),
+    (SERVED, "teacher_client"),
     (SFT, "_total_train_tokens"),
     (RLOO, "_name"),
     (RLOO, "eos_token_ids"),

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 import datasets
 import pytest
 import torch
-import trl
 from trl import DistillationConfig, GRPOConfig
 
 from mortal_steps.config.field_metadata import trl_options_decided
@@ -34,6 +33,7 @@ from mortal_steps.policy.algorithms.stepping.options import (
     check_options,
     our_options,
 )
+from mortal_steps.policy.algorithms.stepping.trls import trls
 from mortal_steps.scores import reward_names
 from tests.support.policy.rollouts import make_batch, make_config
 
@@ -300,7 +300,7 @@ def test_every_reason_is_about_an_option_that_trl_has():
 
 @pytest.mark.parametrize("kind", [*CONFIGS.values(), *CONFIGS_WITHOUT_REWARDS.values()])
 def test_the_names_of_options_are_read_without_importing_trl(kind):
-    fields = dataclasses.fields(getattr(trl, kind))
+    fields = dataclasses.fields(trls(kind))
     assert set(options_of(kind)) == {field.name for field in fields if field.init}
 
 

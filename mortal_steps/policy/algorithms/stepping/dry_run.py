@@ -91,7 +91,7 @@ def _failure(plan: TrainerPlan, algorithm: TrlHooks, folder: Path) -> Exception 
             use_cpu=True,
         )
         stepper.begin()
-        stepper.train_step(_batch(plan), seed=0)
+        stepper.train_step(_batch(plan, algorithm), seed=0)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a reason
         return error
     return None
@@ -113,13 +113,14 @@ def _small(plan: TrainerPlan, options: Mapping[str, Any]) -> TrainerPlan:
     return replace(plan, training=training, model=model, rollout=rollout)
 
 
-def _batch(plan: TrainerPlan) -> RolloutBatch:
+def _batch(plan: TrainerPlan, algorithm: TrlHooks) -> RolloutBatch:
     weights = plan.reward_weights
     rollouts = []
     for number in range(plan.training.num_generations):
         rewards = dict.fromkeys(weights, float(number))
         score = weighted_sum(rewards, weights)
-        rollouts.append(Rollout(completion=COMPLETION, rewards=rewards, reward=score))
+        rollout = Rollout(completion=COMPLETION, rewards=rewards, reward=score)
+        rollouts.append(algorithm.made_up(rollout))
     groups = [
         RolloutGroup(
             problem=Problem(id=f"dry-run-{number}", prompt="a"), prompt_ids=(3,), rollouts=rollouts

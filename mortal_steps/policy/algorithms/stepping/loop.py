@@ -184,6 +184,8 @@ def columns(
         recorded["recorded_rewards"].append(dict(rollout.rewards))
         ends.append(end)
     completions = [rollout.completion for _, rollout in rows]
+    if any(rollout.teacher_logprobs is not None for _, rollout in rows):
+        recorded["teacher_logprobs"] = [rollout.teacher_logprobs for _, rollout in rows]
     if any(completion.num_sampled < len(completion.token_ids) for completion in completions):
         masked = zip(completions, ends, strict=True)
         recorded["env_mask"] = [completion.loss_mask[:end] for completion, end in masked]

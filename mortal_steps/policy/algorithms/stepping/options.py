@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import trl
 from transformers import Trainer, TrainingArguments
 from transformers.utils import is_liger_kernel_available
 
@@ -33,6 +32,7 @@ from mortal_steps.policy.algorithms.stepping.lora import (
     quantization_config,
 )
 from mortal_steps.policy.algorithms.stepping.model_options import check_model_options
+from mortal_steps.policy.algorithms.stepping.trls import trls
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.gpu import has_bfloat16, on_one_gpu
 from mortal_steps.policy.plan import TrainerPlan
@@ -87,13 +87,13 @@ def build_options(
     `autocast` is whether matrices are multiplied in bfloat16 where the configuration says nothing
     about it; by default that is TRL's own default on a GPU, and off on the CPU.
     """
-    kind: type[TrainingArguments] = getattr(trl, algorithm.trl_config)
+    kind: type[TrainingArguments] = trls(algorithm.trl_config)
     own = algorithm.options()
     given = plan.training.trl
+    check_names(given, kind.__name__)
     for option in given:
         if option in own:
             raise ConfigError(f"training.trl.{option} is set by algorithm.{option}; use that")
-    check_names(given, kind.__name__)
     given = {n: value if UNLIMITED.get(n) != value else None for n, value in given.items()}
     for name, value in given.items():
         check_type(kind, name, value, key=f"training.trl.{name}")

@@ -3,7 +3,8 @@
 GRPOTrainer takes what was sampled elsewhere by its `rollout_func`. RLOOTrainer has none: recorded
 tokens stand in for its own where it tokenizes prompts and where it samples, and scores reach its
 reward functions as a dataset's column would. DistillationTrainer has neither: it is given tokens in
-the same places, and asks for no scores.
+the same places, and asks for no scores. What derives from it to ask a server, too, is given records
+in its place (recorded_teachers.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import trl
 from trl import DistillationTrainer, GRPOTrainer, RLOOTrainer
 
 from mortal_steps.config.trl_options import CONFIGS, CONFIGS_OF_ROWS, CONFIGS_WITHOUT_REWARDS
@@ -24,6 +24,7 @@ from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
+from mortal_steps.policy.algorithms.stepping.trls import trls
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.ranks.loading import loading_once
@@ -59,8 +60,7 @@ def check_trainer(algorithm: TrlHooks) -> None:
 
 
 def _trainer_of(configuration: str) -> type[Any]:
-    trainer: type[Any] = getattr(trl, configuration.replace("Config", "Trainer"))
-    return trainer
+    return trls(configuration.replace("Config", "Trainer"))
 
 
 def build_trainer(

@@ -1,0 +1,103 @@
+"""What is checked of a run whose teachers reward workers run: models, rows, lengths, records."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mortal_steps.config import AlgorithmConfig
+from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.extensions import nearest
+from mortal_steps.hosts.answers import LARGEST_ANSWER
+from mortal_steps.models.hub import is_hub_model
+from mortal_steps.models.local_folder import check_folder, check_listed_weights
+from mortal_steps.orchestration.batch_sources.table import GENERATE
+from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rewards.kinds.teacher import TeacherTerm
+from mortal_steps.rewards.token_logprobs import bytes_per_token
+from mortal_steps.types import Problem
+
+IN_BASE64 = 4 / 3
+
+
+def teachers_of(algorithm: AlgorithmConfig, temperature: float = 1.0) -> list[TeacherTerm]:
+    terms = algorithm.teacher_terms(temperature)
+    return [term for term in terms if isinstance(term, TeacherTerm)]
+
+
+def check_teachers(config: RunConfig) -> None:
+    """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for what they
+    cannot teach with."""
+    teachers = teachers_of(config.algorithm)
+    if not teachers:
+        return
+    named = f"algorithm.type = {config.algorithm.type!r}"
+    if not config.data.source:
+        raise ConfigError(
+            "data.source names no dataset, and the student learns on completions of its prompts; "
+            "name one with --dataset"
+        )
+    if config.rollout.source != GENERATE:
+        raise ConfigError(
+            f"rollout.source = {config.rollout.source!r}: with {named}, teachers speak of what the "
+            "run's own workers sample; leave it out"
+        )
+    if config.rewards.on_error == "mask":
+        raise ConfigError(
+            f"rewards.on_error = 'mask': with {named}, each completion is learned from what its "
+            "teacher says, and none can be left out; leave it out"
+        )
+    for each in teachers:
+        if not is_hub_model(each.model):
+            folder, called = Path(each.model.name_or_path), f"algorithm.teachers.{each.teacher}"
+            check_folder(folder, called=called, whole=False)
+            check_listed_weights(folder, called=called)
+    _check_answers(config, teachers[0].top_k)
+
+
+def _check_answers(config: RunConfig, top_k: int) -> None:
+    """Raise `ConfigError` if what is said of a shard may be more than one answer can hold."""
+    tokens = config.problems_per_shard * config.training.num_generations * config.max_tokens
+    size = int(tokens * bytes_per_token(top_k) * IN_BASE64)
+    if size <= LARGEST_ANSWER:
+        return
+    raise ConfigError(
+        f"algorithm.loss_top_k = {top_k}: what a teacher says of a shard may take "
+        f"{size / 2**20:,.0f} MiB, and {LARGEST_ANSWER / 2**20:,.0f} MiB are the most; raise "
+        f"rollout.num_shards (now {config.num_shards}), or lower loss_top_k or rollout.max_tokens"
+    )
+
+
+def check_taught(algorithm: AlgorithmConfig, rows: Sequence[Problem]) -> None:
+    """Raise `DataError` for a row whose teacher is not there."""
+    teachers = {each.teacher: each.column for each in teachers_of(algorithm)}
+    column = next(iter(teachers.values()), None)
+    if column is None:
+        return
+    for row in rows:
+        if column not in row.columns:
+            raise DataError(
+                f"algorithm.teacher_column = {column!r}: {row.id} has no such column; it has "
+                f"{', '.join(row.columns) or 'none beside the prompt'}"
+            )
+        name = row.columns[column]
+        if name not in teachers:
+            near = nearest(str(name), teachers, cutoff=0.6)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise DataError(
+                f"algorithm.teacher_column = {column!r}: {name!r} of {row.id} is none of the "
+                f"teachers {', '.join(teachers)}{hint}"
+            )
+
+
+def check_context(config: RunConfig, longest: int) -> None:
+    """Raise `ConfigError` for a teacher that takes fewer tokens than the `longest` prompt and its
+    completion may have."""
+    for each in teachers_of(config.algorithm):
+        context = find_context(each.model)
+        if context is not None and longest + config.max_tokens > context:
+            raise ConfigError(
+                f"algorithm.teachers.{each.teacher} = {each.model.name_or_path!r} takes {context} "
+                f"tokens, and the longest prompt has {longest}, its completion up to "
+                f"{config.max_tokens} (rollout.max_tokens); lower rollout.max_tokens or "
+                "model.max_model_len, or choose a teacher that takes more"
+            )

@@ -1,0 +1,91 @@
+"""What is checked of teachers that reward workers run, before a run begins."""
+
+import json
+
+import pytest
+
+from mortal_steps.errors import ConfigError, DataError, ModelError
+from mortal_steps.orchestration.checking.teachers import (
+    check_context,
+    check_taught,
+    check_teachers,
+)
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.types import Problem
+from tests.support.refused import refused
+
+
+@pytest.fixture
+def folder(tmp_path):
+    sizes = {"model_type": "llama", "vocab_size": 100, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    return tmp_path
+
+
+def config(folder, *, algorithm=None, **sections):
+    teachers = {"main": str(folder), "code": str(folder)}
+    settings = {"type": "opd", "teachers": teachers, "teacher_column": "kind"}
+    values = {
+        "algorithm": {**settings, **(algorithm or {})},
+        "data": {"source": "rows.jsonl"},
+        "rollout": {"engine": "transformers"},
+    }
+    for name, keys in sections.items():
+        values[name] = {**values.get(name, {}), **keys}
+    return parse_config(values)
+
+
+def test_whole_models_are_teachers(folder):
+    check_teachers(config(folder))
+    check_teachers(parse_config({}))  # without any
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data": {"source": ""}}, ("data.source",)),
+        ({"rewards": {"on_error": "mask"}}, ("rewards.on_error = 'mask'", "'opd'")),
+        ({"rollout": {"source": "batches.py:Mine"}}, ("rollout.source = 'batches.py:Mine'",)),
+        (
+            {
+                "algorithm": {"beta": 0.0, "loss_top_k": 256},
+                "training": {"batch_size": 256, "max_completion_length": 1024},
+            },
+            ("algorithm.loss_top_k = 256", "MiB", "rollout.num_shards (now 2)"),
+        ),
+    ],
+    ids=str,
+)
+def test_what_they_cannot_teach_with_is_named(folder, changes, told):
+    with refused(ConfigError, *told):
+        check_teachers(config(folder, **changes))
+
+
+def test_a_teacher_that_is_not_whole_is_named(folder):
+    (folder / "model.safetensors").unlink()
+    with refused(ModelError, "algorithm.teachers.main", str(folder)):
+        check_teachers(config(folder))
+
+
+def row(number, **columns):
+    return Problem(id=f"train-{number}", prompt="a", columns=columns)
+
+
+def test_each_row_names_a_teacher(folder):
+    algorithm = config(folder).algorithm
+    check_taught(algorithm, [row(0, kind="main"), row(1, kind="code")])
+    with refused(DataError, "'kind'", "'cod' of train-1", "did you mean 'code'"):
+        check_taught(algorithm, [row(0, kind="main"), row(1, kind="cod")])
+    with refused(DataError, "train-0 has no such column", "answer"):
+        check_taught(algorithm, [row(0, answer="x")])
+    alone = config(folder, algorithm={"teachers": {"main": str(folder)}, "teacher_column": None})
+    check_taught(alone.algorithm, [row(0)])
+
+
+def test_a_teacher_takes_the_longest_prompt_and_its_completion(folder):
+    given = config(folder, rollout={"max_tokens": 40})
+    check_context(given, 24)
+    told = ("algorithm.teachers.main", "takes 64 tokens", "has 25", "up to 40")
+    with refused(ConfigError, *told):
+        check_context(given, 25)
