@@ -37,6 +37,7 @@ from mortal_steps.config.rollout import (
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.selection import Selection, everything
 from mortal_steps.config.training import TrainingConfig
+from mortal_steps.extensions import nearest
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
@@ -148,11 +149,64 @@ class RunConfig(Section):
                 'training.until.by = "interval": the loss on held-out rows has no interval; leave '
                 "it out, and the goal has to be reached in several evaluations in a row"
             )
-        scores = ["reward", *reward_names(self.eval_rewards)]
-        if until.metric and not self.algorithm.judges_by_loss and until.metric not in scores:
+        scores = ["reward", *reward_names(self.eval_rewards), *self._scores_of_sets]
+        free = tuple(f"eval_{name}_" for name in self.evaluation.harnesses)
+        known = until.metric in scores or (free and until.metric.startswith(free))
+        if until.metric and not self.algorithm.judges_by_loss and not known:
+            near = nearest(until.metric, scores, cutoff=0.6)
             raise ValueError(
                 f"training.until.metric = {until.metric!r} is no score of the evaluations, which "
-                f"have {', '.join(scores)}"
+                f"have {', '.join(scores)}{f'; did you mean {near}?' if near else ''}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sets_of_evaluations_are_known(self) -> Self:
+        evaluation, there = self.evaluation, self.data.eval_sets
+        for name in evaluation.problem_sets.keys() - there.keys():
+            near = nearest(name, there, cutoff=0.5)
+            meant = f"; did you mean {near!r}?" if near else ""
+            raise ValueError(
+                f"evaluation.sets.{name}: data.eval_sets has no set {name!r}{meant} (there are: "
+                f"{', '.join(there) or 'none'}). Name its problems there or, for a harness, its "
+                "`type` here"
+            )
+        for name in evaluation.harnesses.keys() & there.keys():
+            raise ValueError(
+                f"evaluation.sets.{name} is a harness, and data.eval_sets has a set {name!r}, too; "
+                "give one of them another name"
+            )
+        if evaluation.sets and self.algorithm.judges_by_loss:
+            raise ValueError(
+                f"evaluation.sets: algorithm.type = {self.algorithm.type!r} judges held-out rows "
+                "by their loss, and samples nothing; leave it out"
+            )
+        for name, each in evaluation.problem_sets.items():
+            if each.max_tokens is not None and self.max_tokens < each.max_tokens:
+                raise ValueError(
+                    f"evaluation.sets.{name}.max_tokens = {each.max_tokens} is more than the "
+                    f"{self.max_tokens} of rollout.max_tokens (training.max_completion_length), "
+                    "for which there is room beside every prompt; set that to as many"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _some_set_decides(self) -> Self:
+        evaluation, named = self.evaluation, dict.fromkeys(self.data.eval_sets)
+        known = [*named, *evaluation.harnesses]
+        if evaluation.decides and evaluation.decides not in known:
+            near = nearest(evaluation.decides, known, cutoff=0.5)
+            raise ValueError(
+                f"evaluation.decides = {evaluation.decides!r} is no set of the evaluations"
+                f"{f'; did you mean {near!r}?' if near else ''} (there are: "
+                f"{', '.join(known) or 'none'})"
+            )
+        without_own = self.data.holds_out and not (named and named.keys() <= evaluation.sets.keys())
+        if self.evaluates and not (evaluation.decides or without_own or not evaluation.sets):
+            raise ValueError(
+                "evaluation.sets: each set has settings of its own, so that no mean over all of "
+                "them decides which model is better; name the set whose reward does, as "
+                f"evaluation.decides = {known[0]!r}"
             )
         return self
 
@@ -269,6 +323,27 @@ class RunConfig(Section):
         )
 
     @property
+    def _scores_of_sets(self) -> list[str]:
+        """Names of the scores of the sets that have a name."""
+        usual, own = self.eval_rewards, self.evaluation.problem_sets
+        rewards = {
+            name: own[name].rewards(usual) if name in own else usual for name in self.data.eval_sets
+        }
+        names = [
+            f"eval_{name}_{score}"
+            for name, each in rewards.items()
+            for score in ("reward", *(f"rewards/{one}/mean" for one in reward_names(each)))
+        ]
+        return [*names, *(f"eval_{name}_reward" for name in self.evaluation.harnesses)]
+
+    @property
+    def set_rewards(self) -> dict[str, RewardsConfig]:
+        """What scores the sets of held-out problems that have rewards of their own."""
+        usual, own = self.eval_rewards, self.evaluation.problem_sets
+        found = {name: each.rewards(usual) for name, each in own.items()}
+        return {name: each for name, each in found.items() if each is not usual}
+
+    @property
     def eval_rewards(self) -> RewardsConfig:
         return self.rewards.judging_by(self.evaluation.functions)
 
@@ -285,7 +360,8 @@ class RunConfig(Section):
     @property
     def evaluates(self) -> bool:
         every = self.evaluation.eval_steps
-        return self.data.holds_out if every is None else bool(every)
+        has_any = self.data.holds_out or bool(self.evaluation.harnesses)
+        return has_any if every is None else bool(every)
 
     @property
     def samples_held_out(self) -> bool:
@@ -320,6 +396,7 @@ class RunConfig(Section):
     def users_objects(self) -> tuple[str, ...]:
         """Files of the user's pickled objects that score or answer calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
+        terms += tuple(term for each in self.set_rewards.values() for term in each.all_terms)
         files = [file for term in terms for file in term.files]
         return tuple(dict.fromkeys((*files, *self.environment.files)))
 
@@ -351,7 +428,7 @@ class RunConfig(Section):
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}
-        if self.evaluation.eval_steps is None and not self.data.holds_out:
+        if self.evaluation.eval_steps is None and not self.evaluates:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
         found = identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)

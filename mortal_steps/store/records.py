@@ -119,6 +119,11 @@ def shard_file(folder: str, content: Content, shard: int) -> str:
     return f"{folder}/{content}-{shard}{COLUMNS}"
 
 
+def harness_file(folder: str, name: str) -> str:
+    """Return the path of what a harness answered in an evaluation."""
+    return f"{folder}/harness-{name}.json"
+
+
 def shard_files(folder: Path) -> Iterator[tuple[Path, Content]]:
     """Yield every file in a folder that holds a shard, in the order of their names."""
     for content in KINDS:

@@ -1,0 +1,146 @@
+"""`PolicyServer`: the endpoint that a harness asks."""
+
+import asyncio
+import hashlib
+import json
+import queue
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from mortal_steps.rollout.engines.base import Engine, SampledTokens
+from mortal_steps.rollout.http.dialects import Body, ChatCompletions, SeveralCompletions
+from mortal_steps.rollout.http.endpoint import MOST_SEED, Job, number_in, sampling_params
+from mortal_steps.rollout.http.messages import Answer, Asked, RefusedError
+from mortal_steps.rollout.http.server import Server
+from mortal_steps.schedule import derive_seed
+from mortal_steps.types import PolicyVersion, Prompt
+
+LARGEST_REQUEST = 4096
+"""Completions of one request."""
+# fmt: off
+NOT_FOLLOWED = (
+    "echo", "tools", "functions", "response_format", "logit_bias", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "structured_outputs", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "best_of", "suffix",
+)
+# fmt: on
+"""Fields of a request that an answer would have to follow, and does not."""
+NEUTRAL: tuple[Any, ...] = (None, False, 0, 1, "", [], {}, {"type": "text"})
+
+
+class PolicyServer(Server):
+    """Answers each request alone, in the order in which they come, by the engine of the thread that
+    calls `answer_until`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        version: PolicyVersion,
+        tokenizer: Any,
+        render: Callable[[Prompt], Sequence[int]],
+        *,
+        seed: int,
+        max_tokens: int,
+        lowest_temperature: float,
+    ) -> None:
+        """`render` makes the tokens of a text or a chat; `max_tokens` is the default of a request,
+        `lowest_temperature` the lowest one above 0 at which the engine samples."""
+        self._engine, self._version, self._tokenizer = engine, version, tokenizer
+        self._render, self._seed, self._max_tokens = render, seed, max_tokens
+        self._lowest_temperature = lowest_temperature
+        self._jobs: queue.Queue[tuple[Sequence[Sequence[int]], Job] | None] = queue.Queue()
+        self._asked: Counter[str] = Counter()
+        self.num_completions = self.num_tokens = 0
+        super().__init__(
+            (SeveralCompletions(), ChatCompletions()),
+            (0,),
+            num_ids=1 + max(tokenizer.get_vocab().values()),
+            token_text=lambda token_id: str(tokenizer.decode([token_id])),
+        )
+
+    def answer_until(self, ended: Future[Any], timeout_s: float) -> bool:
+        """Answer requests until the harness has ended. Returns False if it neither asks nor ends in
+        `timeout_s`."""
+        ended.add_done_callback(lambda _: self._jobs.put(None))
+        while not ended.done():
+            try:
+                found = self._jobs.get(timeout=timeout_s)
+            except queue.Empty:
+                return ended.done()
+            if found is not None:
+                self._sample(*found)
+        return True
+
+    def _sample(self, prompts: Sequence[Sequence[int]], job: Job) -> None:
+        try:
+            sampled = self._engine.sample(prompts, job.seeds, job.params)
+        except Exception as error:
+            job.done.set_exception(RefusedError(f"{error}", code="internal", status=500))
+            raise
+        self.num_completions += len(sampled)
+        self.num_tokens += sum(len(each.token_ids) for each in sampled)
+        job.done.set_result((sampled, self._version))
+
+    async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
+        for name in NOT_FOLLOWED:
+            if body.get(name) not in NEUTRAL:
+                raise RefusedError(f"`{name}` is {body[name]!r:.80}, which is not done here")
+        given = [each.ids or self._rendered(each) for each in asked.several or (asked,)]
+        count = number_in(body, "n", 1, 1, LARGEST_REQUEST)
+        prompts = [ids for ids in given for _ in range(count)]
+        if len(prompts) > LARGEST_REQUEST:
+            raise RefusedError(
+                f"the request asks for {len(prompts)} completions, and {LARGEST_REQUEST} are the "
+                "most; ask several times"
+            )
+        limits = {
+            "max_tokens": self._max_tokens,
+            **{k: v for k, v in body.items() if v is not None},
+        }
+        room = self._engine.max_model_len - max(map(len, given))
+        params = sampling_params(limits, room=room, coldest=self._lowest_temperature)
+        job = Job(prompt_ids=(), seeds=self._seeds(body, prompts), params=params)
+        self._jobs.put((prompts, job))
+        sampled, _ = await asyncio.wrap_future(job.done)
+        return [
+            self._answer(ids, each, params.stop) for ids, each in zip(prompts, sampled, strict=True)
+        ]
+
+    def _seeds(self, body: Body, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """Return a seed for each completion: a request that comes again has others."""
+        first = number_in(body, "seed", -1, 0, MOST_SEED)
+        if first >= 0:
+            return [first + number for number in range(len(prompts))]
+        asked = {**body, "prompt": [list(ids) for ids in prompts], "messages": None}
+        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        self._asked[digest] += 1
+        parts = ("harness", self._seed, digest, self._asked[digest])
+        return [derive_seed(*parts, number) for number in range(len(prompts))]
+
+    def _rendered(self, asked: Asked) -> Sequence[int]:
+        try:
+            return self._render(asked.text or [dict(each) for each in asked.messages])
+        except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
+            raise RefusedError(
+                f"the prompt cannot be rendered: {type(error).__name__}: {error}"
+            ) from None
+
+    def _answer(
+        self, prompt_ids: Sequence[int], sampled: SampledTokens, stops: Sequence[str]
+    ) -> Answer:
+        text = str(self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
+        ends = [text.find(stop) for stop in stops if stop in text]
+        text = text[: min(ends, default=len(text))]
+        return Answer(
+            name=secrets.token_hex(8),
+            message={"role": "assistant", "content": text},
+            prompt_ids=prompt_ids,
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            text=text,
+            finish_reason=sampled.finish_reason,
+            version=self._version,
+        )
