@@ -77,7 +77,14 @@ def checked(named: str, metric: str, found: Any) -> Found:
             f"{named} answered {len(metrics)} metrics ({', '.join(metrics)}); say which of them "
             f"counts: {named}.metric"
         )
-    return Found(scores=scores, reward=metric or metrics[0])
+    reward = metric or metrics[0]
+    without = [problem for problem, its in scores.items() if reward not in its]
+    if without:
+        raise HarnessError(
+            f"{named}: problem {without[0]!r} has no {reward!r}, which counts as the reward; let "
+            "it be None where nobody knows it, and make what is measured otherwise another set"
+        )
+    return Found(scores=scores, reward=reward)
 
 
 def _by_metric(named: str, its: Any) -> dict[str, float | None]:
