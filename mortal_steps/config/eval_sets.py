@@ -60,13 +60,14 @@ class ProblemSet(EvalSet, extra="forbid"):
 
     def sampling(self, default: SamplingParams) -> SamplingParams:
         """Return how it is sampled; `default` is how evaluations are otherwise."""
-        own = self.temperature, self.max_tokens, self.stop
-        usual = default.temperature, default.max_tokens, default.stop
-        temperature, max_tokens, stop = (
-            theirs if mine is None else mine for mine, theirs in zip(own, usual, strict=True)
+        return SamplingParams(
+            max_tokens=self.max_tokens or default.max_tokens,
+            temperature=default.temperature if self.temperature is None else self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            stop=default.stop if self.stop is None else self.stop,
         )
-        filters = {"top_p": self.top_p, "top_k": self.top_k, "min_p": self.min_p}
-        return SamplingParams(max_tokens=max_tokens, temperature=temperature, stop=stop, **filters)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,15 +1,16 @@
 """`[evaluation]`: scores on held-out problems."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mortal_steps.config.data import SetName
+from mortal_steps.config.data import DataConfig, SetName
 from mortal_steps.config.eval_sets import AnyEvalSet, Harness, ProblemSet
 from mortal_steps.config.field_metadata import Decides
 from mortal_steps.config.rewards import Functions
 from mortal_steps.config.section import Section
+from mortal_steps.extensions import nearest
 
 
 class EvaluationConfig(Section):
@@ -76,6 +77,45 @@ class EvaluationConfig(Section):
             raise ValueError("names no function; leave it out to score as in training")
         return functions
 
+    def check_beside(self, data: DataConfig, *, max_tokens: int, by_loss: str | None) -> None:
+        """Raise `ValueError` for sets that `[data]` does not have, or that nothing decides between.
+        `max_tokens` is the run's, `by_loss` its algorithm if that judges by the loss."""
+        there, named = data.eval_sets, [*data.eval_sets, *self.harnesses]
+        for name in self.problem_sets.keys() - there.keys():
+            raise ValueError(
+                f"evaluation.sets.{name}: data.eval_sets has no set {name!r}{_meant(name, there)}. "
+                "Name its problems there or, for a harness, its `type` here"
+            )
+        for name in self.harnesses.keys() & there.keys():
+            raise ValueError(
+                f"evaluation.sets.{name} is a harness, and data.eval_sets has a set {name!r}, too; "
+                "give one of them another name"
+            )
+        if self.sets and by_loss:
+            raise ValueError(
+                f"evaluation.sets: algorithm.type = {by_loss!r} judges held-out rows by their "
+                "loss, and samples nothing; leave it out"
+            )
+        for name, each in self.problem_sets.items():
+            if each.max_tokens is not None and max_tokens < each.max_tokens:
+                raise ValueError(
+                    f"evaluation.sets.{name}.max_tokens = {each.max_tokens} is more than the "
+                    f"{max_tokens} of rollout.max_tokens (training.max_completion_length), for "
+                    "which there is room beside every prompt; set that to as many"
+                )
+        if self.decides and self.decides not in named:
+            raise ValueError(
+                f"evaluation.decides = {self.decides!r} is no set of the evaluations"
+                f"{_meant(self.decides, named)}"
+            )
+        others = data.holds_out and not (there and there.keys() <= self.sets.keys())
+        if self.sets and self.eval_steps != 0 and not (self.decides or others):
+            raise ValueError(
+                "evaluation.sets: each set has settings of its own, so that no mean over all of "
+                "them decides which model is better; name the set whose reward does, as "
+                f"evaluation.decides = {named[0]!r}"
+            )
+
     @property
     def problem_sets(self) -> Mapping[str, ProblemSet]:
         """The sets of held-out problems with settings of their own."""
@@ -84,3 +124,9 @@ class EvaluationConfig(Section):
     @property
     def harnesses(self) -> Mapping[str, Harness]:
         return {name: each for name, each in self.sets.items() if isinstance(each, Harness)}
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    near = nearest(name, known, cutoff=0.5)
+    meant = f"; did you mean {near!r}?" if near else ""
+    return f"{meant} (there are: {', '.join(known) or 'none'})"

@@ -1,8 +1,10 @@
 """The table of sets of an evaluation: names in `evaluation.sets.<name>.type` -> what is scored."""
 
+from typing import Final
+
 from mortal_steps.extensions import Registry, simple
 
-PROBLEMS = "problems"
+PROBLEMS: Final = "problems"
 EVAL_SETS = Registry(
     "evaluation.sets.<name>.type",
     simple(

@@ -98,8 +98,7 @@ class WholeEvaluation:
         }
         # Harnesses first: they take long, and have a worker each.
         asked = {
-            name: asyncio.create_task(call(HarnessRef, "rollout", "run_harness", each))
-            for name, each in asking.items()
+            name: asyncio.create_task(_ask_harness(call, each)) for name, each in asking.items()
         }
         scoring = [asyncio.create_task(_score_shard(call, each, folder)) for each in sampling]
         await asyncio.gather(*asked.values(), *scoring, return_exceptions=True)
@@ -107,6 +106,11 @@ class WholeEvaluation:
             shards=[each.result() for each in scoring],
             harnesses={name: each.result() for name, each in asked.items()},
         )
+
+
+async def _ask_harness(call: Call, request: HarnessRequest) -> HarnessRef:
+    answered: HarnessRef = await call(HarnessRef, "rollout", "run_harness", request)
+    return answered
 
 
 async def _score_shard(call: Call, sampling: GenerateRequest, folder: str) -> RewardRef:

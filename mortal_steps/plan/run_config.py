@@ -161,53 +161,9 @@ class RunConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _sets_of_evaluations_are_known(self) -> Self:
-        evaluation, there = self.evaluation, self.data.eval_sets
-        for name in evaluation.problem_sets.keys() - there.keys():
-            near = nearest(name, there, cutoff=0.5)
-            meant = f"; did you mean {near!r}?" if near else ""
-            raise ValueError(
-                f"evaluation.sets.{name}: data.eval_sets has no set {name!r}{meant} (there are: "
-                f"{', '.join(there) or 'none'}). Name its problems there or, for a harness, its "
-                "`type` here"
-            )
-        for name in evaluation.harnesses.keys() & there.keys():
-            raise ValueError(
-                f"evaluation.sets.{name} is a harness, and data.eval_sets has a set {name!r}, too; "
-                "give one of them another name"
-            )
-        if evaluation.sets and self.algorithm.judges_by_loss:
-            raise ValueError(
-                f"evaluation.sets: algorithm.type = {self.algorithm.type!r} judges held-out rows "
-                "by their loss, and samples nothing; leave it out"
-            )
-        for name, each in evaluation.problem_sets.items():
-            if each.max_tokens is not None and self.max_tokens < each.max_tokens:
-                raise ValueError(
-                    f"evaluation.sets.{name}.max_tokens = {each.max_tokens} is more than the "
-                    f"{self.max_tokens} of rollout.max_tokens (training.max_completion_length), "
-                    "for which there is room beside every prompt; set that to as many"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _some_set_decides(self) -> Self:
-        evaluation, named = self.evaluation, dict.fromkeys(self.data.eval_sets)
-        known = [*named, *evaluation.harnesses]
-        if evaluation.decides and evaluation.decides not in known:
-            near = nearest(evaluation.decides, known, cutoff=0.5)
-            raise ValueError(
-                f"evaluation.decides = {evaluation.decides!r} is no set of the evaluations"
-                f"{f'; did you mean {near!r}?' if near else ''} (there are: "
-                f"{', '.join(known) or 'none'})"
-            )
-        without_own = self.data.holds_out and not (named and named.keys() <= evaluation.sets.keys())
-        if self.evaluates and not (evaluation.decides or without_own or not evaluation.sets):
-            raise ValueError(
-                "evaluation.sets: each set has settings of its own, so that no mean over all of "
-                "them decides which model is better; name the set whose reward does, as "
-                f"evaluation.decides = {known[0]!r}"
-            )
+    def _evaluations_have_their_sets(self) -> Self:
+        by_loss = self.algorithm.type if self.algorithm.judges_by_loss else None
+        self.evaluation.check_beside(self.data, max_tokens=self.max_tokens, by_loss=by_loss)
         return self
 
     @model_validator(mode="after")

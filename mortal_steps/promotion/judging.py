@@ -104,13 +104,13 @@ class Judge:
         evaluation = self._held_out.evaluation
         if evaluation.sets or evaluation.decides:
             working_dir, plan = self._run.working_dir(), self._plan.code
-            code = find_sources(plan.scoring, working_dir, folders=plan.model_folders)
+            scoring = find_sources(plan.scoring, working_dir, folders=plan.model_folders)
             settings = {
                 name: identity_of(each, each.model_dump(mode="json"))
                 for name, each in evaluation.sets.items()
             }
             files = digests_of(plan.files, working_dir)
-            parts += [evaluation.decides, settings, code.digest(), files]
+            parts += [evaluation.decides, settings, scoring.digest(), files]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:

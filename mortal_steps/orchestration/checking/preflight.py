@@ -137,7 +137,14 @@ def check(
         check_source(config.compute, config.data, config.rewards, config.algorithm.type)
     if config.algorithm.teacher_model:
         check_teacher(config.algorithm.teacher_model, config.model, config.compute, config.data)
-    if config.samples_held_out and not config.algorithm.learns_from_rewards:
+    scored_as_all = config.data.holds_out and not (
+        config.data.eval_sets and config.data.eval_sets.keys() <= config.set_rewards.keys()
+    )
+    if (
+        config.evaluates
+        and scored_as_all
+        and not (config.algorithm.learns_from_rewards or config.algorithm.judges_by_loss)
+    ):
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
@@ -293,9 +300,15 @@ def check_rewards(
 def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
     """Load each harness in the rollout workers' interpreter, and let it check its settings. Raises
     `HarnessError`."""
-    local = config.compute.local.rollout
-    there = config.compute.place.shares_files and local.python and shutil.which(local.python)
+    local, place = config.compute.local.rollout, config.compute.place
+    there = place.shares_files and local.python and shutil.which(local.python)
     for name, harness in config.evaluation.harnesses.items():
+        if harness.files and not place.shares_files:
+            raise ConfigError(
+                f"evaluation.sets.{name} reads files of this machine ({harness.files[0]}), and "
+                f"compute.backend = {config.compute.backend!r} samples in containers, which do not "
+                "get them; evaluate it on a machine of your own, or leave it out"
+            )
         say(f"loading the harness of evaluation.sets.{name}")
         spec = WorkerSpec(
             factory="mortal_steps.harnesses.handler:HarnessHandler",

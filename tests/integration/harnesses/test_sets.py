@@ -22,6 +22,7 @@ from mortal_steps.report.held_out import HeldOutScores, committed_shards
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.run import find_run
+from mortal_steps.runs.verify import check_run
 from mortal_steps.types import GeneratedShard, HarnessAnswer
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.harnesses import ECHO, SETTINGS, write_sets
@@ -103,6 +104,15 @@ def test_damaged_evaluations_are_made_again_from_shards_and_answers(run, project
     log.write_bytes(before[:-5])
     restore_logs(find_run(project / "runs", "sets"))
     assert log.read_bytes() == before
+
+
+def test_a_damaged_answer_is_found(run, project):
+    path = run.store.path("evaluations/000001/harness-echo.json")
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"0.0", b"1.0"))
+    (damaged,) = [each for each in check_run(project / "runs", "sets").files if each.damage]
+    assert damaged.path == path
+    path.write_bytes(before)
 
 
 def test_a_harness_of_other_problems_than_before_is_not_compared(run, project):
