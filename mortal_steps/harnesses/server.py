@@ -6,17 +6,23 @@ import json
 import queue
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any
 
 from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.rollout.http.dialects import Body, ChatCompletions, SeveralCompletions
-from mortal_steps.rollout.http.endpoint import MOST_SEED, Job, number_in, sampling_params
+from mortal_steps.rollout.http.endpoint import (
+    MOST_SEED,
+    number_in,
+    rendered,
+    sampling_params,
+)
 from mortal_steps.rollout.http.messages import Answer, Asked, RefusedError
 from mortal_steps.rollout.http.server import Server
 from mortal_steps.schedule import derive_seed
-from mortal_steps.types import PolicyVersion, Prompt
+from mortal_steps.types import PolicyVersion, Prompt, SamplingParams
 
 LARGEST_REQUEST = 4096
 """Completions of one request."""
@@ -28,7 +34,22 @@ NOT_FOLLOWED = (
 )
 # fmt: on
 """Fields of a request that an answer would have to follow, and does not."""
-NEUTRAL: tuple[Any, ...] = (None, False, 0, 1, "", [], {}, {"type": "text"})
+NEUTRAL: Mapping[str, Any] = {
+    "response_format": {"type": "text"},
+    "repetition_penalty": 1,
+    "best_of": 1,
+}
+"""Their values without an effect, besides what is empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asking:
+    """Completions to sample together."""
+
+    prompts: Sequence[Sequence[int]]
+    seeds: Sequence[int]
+    params: SamplingParams
+    done: Future[list[SampledTokens]] = field(default_factory=Future)
 
 
 class PolicyServer(Server):
@@ -51,7 +72,7 @@ class PolicyServer(Server):
         self._engine, self._version, self._tokenizer = engine, version, tokenizer
         self._render, self._seed, self._max_tokens = render, seed, max_tokens
         self._lowest_temperature = lowest_temperature
-        self._jobs: queue.Queue[tuple[Sequence[Sequence[int]], Job] | None] = queue.Queue()
+        self._asking: queue.Queue[_Asking | None] = queue.Queue()
         self._asked: Counter[str] = Counter()
         self.num_completions = self.num_tokens = 0
         super().__init__(
@@ -64,31 +85,32 @@ class PolicyServer(Server):
     def answer_until(self, ended: Future[Any], timeout_s: float) -> bool:
         """Answer requests until the harness has ended. Returns False if it neither asks nor ends in
         `timeout_s`."""
-        ended.add_done_callback(lambda _: self._jobs.put(None))
+        ended.add_done_callback(lambda _: self._asking.put(None))
         while not ended.done():
             try:
-                found = self._jobs.get(timeout=timeout_s)
+                found = self._asking.get(timeout=timeout_s)
             except queue.Empty:
                 return ended.done()
             if found is not None:
-                self._sample(*found)
+                self._sample(found)
         return True
 
-    def _sample(self, prompts: Sequence[Sequence[int]], job: Job) -> None:
+    def _sample(self, asking: _Asking) -> None:
         try:
-            sampled = self._engine.sample(prompts, job.seeds, job.params)
+            sampled = self._engine.sample(asking.prompts, asking.seeds, asking.params)
         except Exception as error:
-            job.done.set_exception(RefusedError(f"{error}", code="internal", status=500))
+            asking.done.set_exception(RefusedError(f"{error}", code="internal", status=500))
             raise
         self.num_completions += len(sampled)
         self.num_tokens += sum(len(each.token_ids) for each in sampled)
-        job.done.set_result((sampled, self._version))
+        asking.done.set_result(sampled)
 
     async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
         for name in NOT_FOLLOWED:
-            if body.get(name) not in NEUTRAL:
-                raise RefusedError(f"`{name}` is {body[name]!r:.80}, which is not done here")
-        given = [each.ids or self._rendered(each) for each in asked.several or (asked,)]
+            value, neutral = body.get(name), NEUTRAL.get(name)
+            if value and value != neutral:
+                raise RefusedError(f"`{name}` is {value!r:.80}, which is not done here")
+        given = [each.ids or rendered(each, self._render) for each in asked.several or (asked,)]
         count = number_in(body, "n", 1, 1, LARGEST_REQUEST)
         prompts = [ids for ids in given for _ in range(count)]
         if len(prompts) > LARGEST_REQUEST:
@@ -96,18 +118,26 @@ class PolicyServer(Server):
                 f"the request asks for {len(prompts)} completions, and {LARGEST_REQUEST} are the "
                 "most; ask several times"
             )
-        limits = {
-            "max_tokens": self._max_tokens,
-            **{k: v for k, v in body.items() if v is not None},
-        }
-        room = self._engine.max_model_len - max(map(len, given))
-        params = sampling_params(limits, room=room, coldest=self._lowest_temperature)
-        job = Job(prompt_ids=(), seeds=self._seeds(body, prompts), params=params)
-        self._jobs.put((prompts, job))
-        sampled, _ = await asyncio.wrap_future(job.done)
-        return [
-            self._answer(ids, each, params.stop) for ids, each in zip(prompts, sampled, strict=True)
-        ]
+        said = {name: value for name, value in body.items() if value is not None}
+        limits, longest = {"max_tokens": self._max_tokens, **said}, self._engine.max_model_len
+        # A long prompt takes no room from the others.
+        by_room: dict[SamplingParams, list[int]] = {}
+        for number, ids in enumerate(prompts):
+            room = longest - len(ids)
+            params = sampling_params(limits, room=room, coldest=self._lowest_temperature)
+            by_room.setdefault(params, []).append(number)
+        seeds, answers = self._seeds(body, prompts), dict[int, Answer]()
+        for params, numbers in by_room.items():
+            asking = _Asking(
+                prompts=[prompts[number] for number in numbers],
+                seeds=[seeds[number] for number in numbers],
+                params=params,
+            )
+            self._asking.put(asking)
+            sampled = await asyncio.wrap_future(asking.done)
+            for number, tokens in zip(numbers, sampled, strict=True):
+                answers[number] = self._answer(prompts[number], tokens, params.stop)
+        return [answers[number] for number in range(len(prompts))]
 
     def _seeds(self, body: Body, prompts: Sequence[Sequence[int]]) -> list[int]:
         """Return a seed for each completion: a request that comes again has others."""
@@ -119,14 +149,6 @@ class PolicyServer(Server):
         self._asked[digest] += 1
         parts = ("harness", self._seed, digest, self._asked[digest])
         return [derive_seed(*parts, number) for number in range(len(prompts))]
-
-    def _rendered(self, asked: Asked) -> Sequence[int]:
-        try:
-            return self._render(asked.text or [dict(each) for each in asked.messages])
-        except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
-            raise RefusedError(
-                f"the prompt cannot be rendered: {type(error).__name__}: {error}"
-            ) from None
 
     def _answer(
         self, prompt_ids: Sequence[int], sampled: SampledTokens, stops: Sequence[str]

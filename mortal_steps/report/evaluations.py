@@ -95,7 +95,11 @@ def harness_columns(name: str, answer: HarnessAnswer) -> list[tuple[str, list[fl
     columns = {
         metric: [scores.get(metric) for scores in answer.scores.values()] for metric in metrics
     }
-    named = [(f"eval_{name}_rewards/{metric}/mean", each) for metric, each in columns.items()]
+    named = [
+        (f"eval_{name}_rewards/{metric}/mean", each)
+        for metric, each in columns.items()
+        if metric != "reward"  # a score without a name of its own
+    ]
     return [(f"eval_{name}_reward", columns[answer.reward]), *named]
 
 

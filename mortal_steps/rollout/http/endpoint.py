@@ -166,21 +166,13 @@ class Endpoint(Server):
 
     async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
         self._held()
-        prompt_ids = asked.ids or self._rendered(asked)
+        prompt_ids = asked.ids or rendered(asked, self._render)
         room = self._engine.max_model_len - len(prompt_ids)
         params = sampling_params(body, room=room, coldest=self._lowest_temperature)
         job = Job(prompt_ids=prompt_ids, seeds=_seeds(body), params=params)
         self._jobs.put(job)
         sampled, version = await asyncio.wrap_future(job.done)
         return [self._answer(prompt_ids, each, version) for each in sampled]
-
-    def _rendered(self, asked: Asked) -> Sequence[int]:
-        try:
-            return self._render(asked.text or [dict(each) for each in asked.messages])
-        except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
-            raise RefusedError(
-                f"the prompt cannot be rendered: {type(error).__name__}: {error}"
-            ) from None
 
     def _answer(
         self, prompt_ids: Sequence[int], sampled: SampledTokens, version: PolicyVersion
@@ -196,6 +188,16 @@ class Endpoint(Server):
             finish_reason=sampled.finish_reason,
             version=version,
         )
+
+
+def rendered(asked: Asked, render: Callable[[Prompt], Sequence[int]]) -> Sequence[int]:
+    """Return the tokens of a text or a chat; raise `RefusedError` where there are none."""
+    try:
+        return render(asked.text or [dict(each) for each in asked.messages])
+    except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
+        raise RefusedError(
+            f"the prompt cannot be rendered: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _seeds(body: Body) -> list[int]:

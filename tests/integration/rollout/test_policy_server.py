@@ -75,12 +75,22 @@ def test_an_answer_ends_before_its_stop_string_and_has_a_default_length(engine, 
         assert texts(client, "a=", temperature=0.0, stop=[stop]) == [whole[: whole.index(stop)]]
 
 
+def test_a_long_prompt_takes_no_room_from_the_others(engine, tokenizer):
+    long = "ab" * (engine.max_model_len // 2 - 1)
+    ids = tokenizer(long)["input_ids"][: engine.max_model_len - 2]
+    short = tokenizer("a=")["input_ids"]
+    with serving(engine, tokenizer) as client:
+        alone = texts(client, [short], seed=1, temperature=0.0)
+        assert texts(client, [short, ids], seed=1, temperature=0.0)[0] == alone[0]
+        assert client.post("/completions", json={**BODY, "prompt": [ids * 2]}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("echo", True),
         ("response_format", {"type": "json_object"}),
-        ("presence_penalty", 0.5),
+        ("presence_penalty", 1),
         ("tools", [{"type": "function", "function": {"name": "f"}}]),
     ],
 )
