@@ -140,15 +140,19 @@ class PolicyServer(Server):
         return [answers[number] for number in range(len(prompts))]
 
     def _seeds(self, body: Body, prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Return a seed for each completion: a request that comes again has others."""
+        """Return a seed for each completion: it follows from its prompt and how it is asked for, so
+        that no two draw alike. A request with a `seed` that comes again has the same, any other has
+        new ones."""
         first = number_in(body, "seed", -1, 0, MOST_SEED)
-        if first >= 0:
-            return [first + number for number in range(len(prompts))]
-        asked = {**body, "prompt": [list(ids) for ids in prompts], "messages": None}
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-        self._asked[digest] += 1
-        parts = ("harness", self._seed, digest, self._asked[digest])
-        return [derive_seed(*parts, number) for number in range(len(prompts))]
+        counted = Counter[str]() if first >= 0 else self._asked
+        how = {name: each for name, each in body.items() if name not in ("prompt", "messages")}
+        seeds = []
+        for ids in prompts:
+            asked = json.dumps([how, list(ids)], sort_keys=True)
+            digest = hashlib.sha256(asked.encode()).hexdigest()
+            counted[digest] += 1
+            seeds.append(derive_seed("harness", self._seed, digest, counted[digest]))
+        return seeds
 
     def _answer(
         self, prompt_ids: Sequence[int], sampled: SampledTokens, stops: Sequence[str]
