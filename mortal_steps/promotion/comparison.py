@@ -50,10 +50,11 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     of the gain on the same problems. Without one, by the gain itself, which has to be `min_gain` or
     more. A first model without an evaluation before its first step has nothing to beat."""
     reward, gain, paired = comparison.metrics.get(REWARD), comparison.gain, comparison.paired
+    of = f" on {comparison.decides}" if comparison.decides else ""
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
     if gain is None:
-        return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
+        return Verdict(promote=True, why=f"reward{of} {reward:.4f}, and nothing to compare it with")
     if paired is None or paired.low is None:
         better = gain >= min_gain
         relation = "at least" if better else "less than"
@@ -62,7 +63,6 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
         better = paired.low > min_gain
         relation = "above" if better else "not above"
         why = f"{paired_text(paired)}; the lower end is {relation} {min_gain:+.4f}"
-    of = f" on {comparison.decides}" if comparison.decides else ""
     return Verdict(promote=better, why=f"reward{of} {reward:.4f}, {why}")
 
 

@@ -25,6 +25,7 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.types import GeneratedShard, HarnessAnswer
 from tests.support.bare_flow import InProcess, one_thread
+from tests.support.damage import flip_a_byte
 from tests.support.harnesses import ECHO, SETTINGS, write_sets
 from tests.support.undisturbed import undisturbed
 
@@ -109,7 +110,7 @@ def test_damaged_evaluations_are_made_again_from_shards_and_answers(run, project
 def test_a_damaged_answer_is_found(run, project):
     path = run.store.path("evaluations/000001/harness-echo.json")
     before = path.read_bytes()
-    path.write_bytes(before.replace(b"0.0", b"1.0"))
+    flip_a_byte(path)
     (damaged,) = [each for each in check_run(project / "runs", "sets").files if each.damage]
     assert damaged.path == path
     path.write_bytes(before)
