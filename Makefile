@@ -253,6 +253,9 @@ $(VERSIONS)/%/.installed: requirements/%.txt $(VENV)/.installed
 	$(VERSIONS)/$*/bin/pip install --quiet --requirement $<
 	touch $@
 
+lm-eval: venv  ## lm-evaluation-harness beside the rest: the tests with its tasks need it
+	$(BIN)/pip install --quiet --constraint requirements/constraints.txt --editable '.[lm-eval]'
+
 environments-env: $(ENVIRONMENTS_VENV)/.installed  ## The environment of environments by others: the tests with them
 
 $(ENVIRONMENTS_VENV)/.installed: requirements/environments.txt

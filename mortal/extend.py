@@ -4,6 +4,7 @@
 """
 
 from mortal_steps.compute.local_container import LocalContainer
+from mortal_steps.config.eval_sets import Harness, Policy
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.data.sources.base import DatasetSource, SourceRequest
 from mortal_steps.environments.kinds.base import AskingEnvironment, CalledEnvironment
@@ -37,9 +38,11 @@ __all__ = [
     "Engine",
     "Entry",
     "Episodes",
+    "Harness",
     "LocalContainer",
     "MadeStage",
     "Place",
+    "Policy",
     "RewardEnvironment",
     "RewardTerm",
     "Rollouts",

@@ -28,6 +28,10 @@ class RewardError(MortalError):
     """A reward function cannot be imported, raised, or returned something that is no score."""
 
 
+class HarnessError(MortalError):
+    """A harness cannot be used, failed, or answered no scores; nobody knows what it would have."""
+
+
 class EnvironmentFailedError(MortalError):
     """An environment or tool failed again; nobody knows what it would have answered."""
 

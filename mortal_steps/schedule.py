@@ -143,7 +143,10 @@ def completion_seeds(
         seeds = []
         for generation in range(first, first + request.num_generations):
             if request.stage == "evaluate":
-                seed = derive_seed("evaluate", run_seed, request.step, problem.id, generation)
+                # A set with settings of its own has the same seeds in each evaluation, so that two
+                # of them are compared alike.
+                step = 0 if request.eval_set else request.step
+                seed = derive_seed("evaluate", run_seed, step, problem.id, generation)
             else:
                 seed = completion_seed(run_seed, request.step, problem.id, generation)
             seeds.append(derive_seed("round", seed, request.round) if request.round else seed)

@@ -91,8 +91,8 @@ def _process(role: RoleConfig) -> dict[str, Any]:
 
 
 def _engine_starts_in(rollout: RolloutConfig) -> tuple[str, ...]:
-    """Methods of a rollout worker in which its engine starts: `generate` loads its shard's version
-    if the worker was lost since the last load."""
+    """Methods of a rollout worker in which its engine starts: `generate` and `run_harness` load
+    their version if the worker was lost since the last load."""
     if (rollout.weight_sync or RELOAD) in IN_PLACE:
         return ("start",)
-    return ("start", "sync_weights", "generate")
+    return ("start", "sync_weights", "generate", "run_harness")

@@ -5,15 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.runs.run import Run
-from mortal_steps.schedule import shard_bounds
-from mortal_steps.store.records import shard_file
+from mortal_steps.plan.held_out import HeldOutSets
+from mortal_steps.report.evaluations import evaluation_scores
+from mortal_steps.runs.run import Run, held_out_sets
+from mortal_steps.store.records import harness_file, shard_file
 from mortal_steps.types import (
     Evaluation,
     FileRef,
     GenerateRequest,
     GenerationRef,
+    HarnessAnswer,
+    HarnessRef,
+    HarnessRequest,
     RewardedShard,
     RewardRef,
     RewardRequest,
@@ -27,24 +30,21 @@ Call = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldOut:
-    """The held-out problems, and how they are sampled."""
+    """Held-out problems, and how they are sampled."""
 
     problems: FileRef
     """Record of `list[Problem]`."""
-    num_problems: int
-    num_shards: int
+    bounds: Sequence[tuple[int, int]]
+    """Half-open ranges of them, one for each shard."""
     sampling: SamplingParams
     num_generations: int
     """Completions of each problem."""
+    first_shard: int = 0
+    name: str = ""
+    """Of the set with settings of its own that they are, if they are one."""
 
-    async def score(
-        self, call: Call, step: int, weights: WeightsRef, folder: str
-    ) -> list[RewardRef]:
-        """Sample and score every shard with `weights` into `folder`; `call` asks a worker. Raises
-        its error once all shards have ended: who tries again finds what they have committed, and
-        samples none of it beside them."""
-        bounds = enumerate(shard_bounds(self.num_problems, self.num_shards))
-        sampling = [
+    def requests(self, step: int, weights: WeightsRef, folder: str) -> list[GenerateRequest]:
+        return [
             GenerateRequest(
                 stage="evaluate",
                 step=step,
@@ -56,48 +56,131 @@ class HeldOut:
                 sampling=self.sampling,
                 weights=weights,
                 output=shard_file(folder, "generations", shard),
+                eval_set=self.name,
             )
-            for shard, (start, stop) in bounds
+            for shard, (start, stop) in enumerate(self.bounds, self.first_shard)
         ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """What the workers have answered in an evaluation."""
+
+    shards: Sequence[RewardRef]
+    harnesses: Mapping[str, HarnessRef]
+    """By the name of the set."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WholeEvaluation:
+    """All that an evaluation asks for."""
+
+    parts: Sequence[HeldOut]
+    harnesses: Sequence[str]
+    max_tokens: int
+    """Most tokens of a completion that a harness asks for, by default."""
+
+    async def score(self, call: Call, step: int, weights: WeightsRef, folder: str) -> Scored:
+        """Sample and score every shard with `weights` into `folder`, and ask the harnesses; `call`
+        asks a worker. Raises its error once all have ended: who tries again finds what they have
+        committed, and samples none of it beside them."""
+        sampling = [each for part in self.parts for each in part.requests(step, weights, folder)]
+        asking = {
+            name: HarnessRequest(
+                name=name,
+                step=step,
+                shard=number,
+                weights=weights,
+                max_tokens=self.max_tokens,
+                output=harness_file(folder, name),
+            )
+            for number, name in enumerate(self.harnesses, len(sampling))
+        }
+        # Harnesses first: they take long, and have a worker each.
+        asked = {
+            name: asyncio.create_task(_ask_harness(call, each)) for name, each in asking.items()
+        }
         scoring = [asyncio.create_task(_score_shard(call, each, folder)) for each in sampling]
-        await asyncio.gather(*scoring, return_exceptions=True)
-        return [each.result() for each in scoring]
+        await asyncio.gather(*asked.values(), *scoring, return_exceptions=True)
+        return Scored(
+            shards=[each.result() for each in scoring],
+            harnesses={name: each.result() for name, each in asked.items()},
+        )
+
+
+async def _ask_harness(call: Call, request: HarnessRequest) -> HarnessRef:
+    answered: HarnessRef = await call(HarnessRef, "rollout", "run_harness", request)
+    return answered
 
 
 async def _score_shard(call: Call, sampling: GenerateRequest, folder: str) -> RewardRef:
     generation: GenerationRef = await call(GenerationRef, "rollout", "generate", sampling)
     output = shard_file(folder, "rewards", sampling.shard)
-    scoring = RewardRequest(stage="evaluate", generation=generation, output=output)
+    scoring = RewardRequest(
+        stage="evaluate", generation=generation, output=output, eval_set=sampling.eval_set
+    )
     scored: RewardRef = await call(RewardRef, "reward", "reward", scoring)
     return scored
 
 
 async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Evaluation:
-    """Sample, score and average the held-out problems; `call` asks a worker."""
-    config, info = run.config, run.info
-    held_out = HeldOut(
+    """Sample, score and average the held-out problems, and ask the harnesses; `call` asks a
+    worker."""
+    config, info, held_out = run.config, run.info, held_out_sets(run)
+    whole = whole_evaluation(
+        held_out,
+        step,
         problems=info.eval_problems,
-        num_problems=info.num_eval_problems,
         num_shards=config.num_shards,
         sampling=config.eval_sampling,
-        num_generations=config.evaluation.num_generations,
     )
-    shards = await held_out.score(call, step, weights, f"evaluations/{step:06d}")
-    rewarded = [run.store.read_record(shard.file, RewardedShard) for shard in shards]
+    scored = await whole.score(call, step, weights, f"evaluations/{step:06d}")
+    shards, store = scored.shards, run.store
+    rewarded = [store.read_record(shard.file, RewardedShard) for shard in shards]
+    answers = {n: store.read_record(a.file, HarnessAnswer) for n, a in scored.harnesses.items()}
+    timings = [each for shard in shards for each in (shard.timing, shard.generation.timing)]
+    timings += [answer.timing for answer in scored.harnesses.values()]
     return Evaluation(
         step=step,
         num_problems=info.num_eval_problems,
-        metrics=mean_scores(config.eval_rewards, rewarded, info.eval_sets),
+        metrics=evaluation_scores(held_out, step, rewarded, answers),
         timing=StageTiming(
             stage="evaluate",
             step=step,
-            busy_s=sum(s.timing.busy_s + s.generation.timing.busy_s for s in shards),
-            wait_s=sum(s.timing.wait_s + s.generation.timing.wait_s for s in shards),
-            functions=_added(
-                [each.timing.functions for shard in shards for each in (shard, shard.generation)]
-            ),
+            busy_s=sum(timing.busy_s for timing in timings),
+            wait_s=sum(timing.wait_s for timing in timings),
+            functions=_added([timing.functions for timing in timings]),
         ),
         failures=tuple(failure for shard in rewarded for failure in shard.failures),
+    )
+
+
+def whole_evaluation(
+    held_out: HeldOutSets,
+    step: int,
+    *,
+    problems: FileRef,
+    num_shards: int,
+    sampling: SamplingParams,
+) -> WholeEvaluation:
+    """Return all that an evaluation after `step` steps asks for; `sampling` is that of sets without
+    settings of their own."""
+    evaluation, parts, first = held_out.evaluation, list[HeldOut](), 0
+    for part in held_out.parts(step):
+        own, count = evaluation.problem_sets.get(part.name), evaluation.num_generations
+        parts.append(
+            HeldOut(
+                problems=problems,
+                bounds=part.bounds(num_shards),
+                sampling=own.sampling(sampling) if own else sampling,
+                num_generations=(own.num_generations if own else None) or count,
+                first_shard=first,
+                name=part.name,
+            )
+        )
+        first += len(parts[-1].bounds)
+    return WholeEvaluation(
+        parts=parts, harnesses=list(held_out.harnesses(step)), max_tokens=sampling.max_tokens
     )
 
 

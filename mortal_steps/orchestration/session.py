@@ -36,6 +36,8 @@ from mortal_steps.types import (
     GeneratedShard,
     GenerateRequest,
     GenerationRef,
+    HarnessRef,
+    HarnessRequest,
     JudgeCosts,
     Problem,
     RewardedShard,
@@ -48,7 +50,7 @@ from mortal_steps.types import (
 
 logger = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult)
+Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult, HarnessRef)
 
 
 class Budget:
@@ -301,7 +303,7 @@ class Session:
         kind: type[Answer],
         role: Role,
         method: str,
-        request: GenerateRequest | RewardRequest | TrainRequest,
+        request: GenerateRequest | RewardRequest | TrainRequest | HarnessRequest,
     ) -> Answer:
         """Make a request whose answer has a timing, and add the waiting time to that timing."""
         index = _shard_of(request)
@@ -317,10 +319,10 @@ class Session:
         return f"{stage}/{step}/{index}"
 
 
-def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest) -> int:
+def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest | HarnessRequest) -> int:
     if isinstance(request, RewardRequest):
         return request.generation.shard
-    return request.shard if isinstance(request, GenerateRequest) else 0
+    return 0 if isinstance(request, TrainRequest) else request.shard
 
 
 def step_file(stage: str, step: int, shard: int = 0) -> str:

@@ -99,12 +99,19 @@ class Plan:
         rollout, judging = config.rollout, config.eval_rewards
         names = [config.algorithm.type, rollout.engine or "", rollout.episodes, rollout.source]
         names.append(config.selection.type)
-        scoring = (*config.rewards.code, *judging.code, *config.environment.code)
+        scoring = [*config.rewards.code, *judging.code, *config.environment.code]
         asked = config.rewards_and_teachers or config.rewards
+        folders = [*asked.folders, *judging.folders]
+        for each in config.set_rewards.values():
+            scoring += each.code
+            folders += each.folders
+        harnesses = config.evaluation.harnesses.values()
+        scoring += [name for each in harnesses for name in each.code]
         return CodePlan(
             scoring=tuple(dict.fromkeys(scoring)),
             training=tuple(dict.fromkeys(filter(names_code, names))),
-            model_folders=tuple(dict.fromkeys((*asked.folders, *judging.folders))),
+            model_folders=tuple(dict.fromkeys(folders)),
+            files=tuple(dict.fromkeys(str(file) for each in harnesses for file in each.files)),
             environment=config.environment,
             compute=config.compute,
             accept_changed=config.rewards.accept_changed,
@@ -121,6 +128,7 @@ class Plan:
         return ScoringPlan(
             rewards=training or config.eval_rewards,
             eval_rewards=config.eval_rewards if judges_apart else None,
+            set_rewards=config.set_rewards,
             compute=config.compute,
             gym_rows=comes_from_gym(config.data),
             template_options=config.training.template_options,
@@ -140,6 +148,8 @@ class Plan:
             environment=config.environment,
             rewards=config.rewards,
             eval_rewards=config.eval_rewards,
+            set_rewards=config.set_rewards,
+            harnesses=config.evaluation.harnesses,
             tools=ToolSettings(
                 passed_on=config.seen_by_environments,
                 app=config.compute.modal.app,

@@ -37,6 +37,7 @@ from mortal_steps.config.rollout import (
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.selection import Selection, everything
 from mortal_steps.config.training import TrainingConfig
+from mortal_steps.extensions import nearest
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
@@ -148,12 +149,21 @@ class RunConfig(Section):
                 'training.until.by = "interval": the loss on held-out rows has no interval; leave '
                 "it out, and the goal has to be reached in several evaluations in a row"
             )
-        scores = ["reward", *reward_names(self.eval_rewards)]
-        if until.metric and not self.algorithm.judges_by_loss and until.metric not in scores:
+        scores = ["reward", *reward_names(self.eval_rewards), *self._scores_of_sets]
+        free = tuple(f"eval_{name}_" for name in self.evaluation.harnesses)
+        known = until.metric in scores or (free and until.metric.startswith(free))
+        if until.metric and not self.algorithm.judges_by_loss and not known:
+            near = nearest(until.metric, scores, cutoff=0.6)
             raise ValueError(
                 f"training.until.metric = {until.metric!r} is no score of the evaluations, which "
-                f"have {', '.join(scores)}"
+                f"have {', '.join(scores)}{f'; did you mean {near}?' if near else ''}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluations_have_their_sets(self) -> Self:
+        by_loss = self.algorithm.type if self.algorithm.judges_by_loss else None
+        self.evaluation.check_beside(self.data, max_tokens=self.max_tokens, by_loss=by_loss)
         return self
 
     @model_validator(mode="after")
@@ -269,6 +279,27 @@ class RunConfig(Section):
         )
 
     @property
+    def _scores_of_sets(self) -> list[str]:
+        """Names of the scores of the sets that have a name."""
+        usual, own = self.eval_rewards, self.evaluation.problem_sets
+        rewards = {
+            name: own[name].rewards(usual) if name in own else usual for name in self.data.eval_sets
+        }
+        names = [
+            f"eval_{name}_{score}"
+            for name, each in rewards.items()
+            for score in ("reward", *(f"rewards/{one}/mean" for one in reward_names(each)))
+        ]
+        return [*names, *(f"eval_{name}_reward" for name in self.evaluation.harnesses)]
+
+    @property
+    def set_rewards(self) -> dict[str, RewardsConfig]:
+        """What scores the sets of held-out problems that have rewards of their own."""
+        usual, own = self.eval_rewards, self.evaluation.problem_sets
+        found = {name: each.rewards(usual) for name, each in own.items()}
+        return {name: each for name, each in found.items() if each is not usual}
+
+    @property
     def eval_rewards(self) -> RewardsConfig:
         return self.rewards.judging_by(self.evaluation.functions)
 
@@ -285,7 +316,8 @@ class RunConfig(Section):
     @property
     def evaluates(self) -> bool:
         every = self.evaluation.eval_steps
-        return self.data.holds_out if every is None else bool(every)
+        has_any = self.data.holds_out or bool(self.evaluation.harnesses)
+        return has_any if every is None else bool(every)
 
     @property
     def samples_held_out(self) -> bool:
@@ -331,6 +363,7 @@ class RunConfig(Section):
     def users_objects(self) -> tuple[str, ...]:
         """Files of the user's pickled objects that score or answer calls."""
         terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
+        terms += tuple(term for each in self.set_rewards.values() for term in each.all_terms)
         files = [file for term in terms for file in term.files]
         return tuple(dict.fromkeys((*files, *self.environment.files)))
 
@@ -374,7 +407,7 @@ class RunConfig(Section):
         accumulation = {"gradient_accumulation_steps": self.training.accumulation_steps}
         training = self.training.model_copy(update=accumulation)
         changes = {"rollout": rollout, "training": training}
-        if self.evaluation.eval_steps is None and not self.data.holds_out:
+        if self.evaluation.eval_steps is None and not self.evaluates:
             changes["evaluation"] = self.evaluation.model_copy(update={"eval_steps": 0})
         meant = self.model_copy(update=changes)
         found = identity_of(meant, meant.model_dump(mode="json"), defaults=defaults)

@@ -25,6 +25,8 @@ class Comparison:
     num_problems: int
     paired: Paired | None = None
     """The rewards of both, problem by problem; None where the scores to beat are not known so."""
+    decides: str = ""
+    """The set whose reward decides, where one was named."""
 
     @property
     def gain(self) -> float | None:
@@ -48,10 +50,11 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     of the gain on the same problems. Without one, by the gain itself, which has to be `min_gain` or
     more. A first model without an evaluation before its first step has nothing to beat."""
     reward, gain, paired = comparison.metrics.get(REWARD), comparison.gain, comparison.paired
+    of = f" on {comparison.decides}" if comparison.decides else ""
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
     if gain is None:
-        return Verdict(promote=True, why=f"reward {reward:.4f}, and nothing to compare it with")
+        return Verdict(promote=True, why=f"reward{of} {reward:.4f}, and nothing to compare it with")
     if paired is None or paired.low is None:
         better = gain >= min_gain
         relation = "at least" if better else "less than"
@@ -60,7 +63,7 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
         better = paired.low > min_gain
         relation = "above" if better else "not above"
         why = f"{paired_text(paired)}; the lower end is {relation} {min_gain:+.4f}"
-    return Verdict(promote=better, why=f"reward {reward:.4f}, {why}")
+    return Verdict(promote=better, why=f"reward{of} {reward:.4f}, {why}")
 
 
 def comparison_table(comparison: Comparison) -> str:
@@ -103,6 +106,8 @@ def comparison_text(comparison: Comparison) -> str:
         f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
         "settings."
     )
+    if comparison.decides:
+        said = f"{said} The reward is that of the set {comparison.decides}, which decides."
     if comparison.paired is None:
         return said
     return f"{said} The candidate's reward: {paired_text(comparison.paired)}."

@@ -18,11 +18,11 @@ from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.judging import Judge, Judgement
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
-from mortal_steps.report.held_out import REWARD, HeldOutScores, Scores
+from mortal_steps.report.held_out import HeldOutScores, Scores, paired_rewards
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.models import trained_files
-from mortal_steps.statistics.paired import Paired, compare
+from mortal_steps.statistics.paired import Paired
 from mortal_steps.store.files import digest_file
 
 OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
@@ -93,13 +93,13 @@ class Gate:
             against=against,
             num_problems=judged.num_problems,
             paired=self._paired(candidate, other),
+            decides=self._judge.decides,
         )
 
     def _paired(self, candidate: ModelVersion, other: Scores | None) -> Paired | None:
         if other is None:
             return None
-        scores = self._judge.scores(candidate.sha256)
-        return compare(scores[REWARD], other[REWARD], self._judge.seed)
+        return paired_rewards(self._judge.scores(candidate.sha256), other, self._judge.seed)
 
     def decide(
         self, comparison: Comparison, verdict: Verdict, *, by: str, request: str | None = None

@@ -23,14 +23,16 @@ from typing import Any
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
+from mortal_steps.config.field_metadata import identity_of
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import ConfigError, CorruptFileError
-from mortal_steps.orchestration.evaluation import HeldOut
+from mortal_steps.orchestration.evaluation import whole_evaluation
 from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
-from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.report.held_out import Scores, committed_shards, problem_scores
-from mortal_steps.rewards.sources import find_sources
+from mortal_steps.plan.held_out import HeldOutSets
+from mortal_steps.report.evaluations import evaluation_scores
+from mortal_steps.report.held_out import Scores, scores_in
+from mortal_steps.rewards.sources import digests_of, find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
@@ -39,6 +41,8 @@ from mortal_steps.types import (
     ChatSettings,
     FileRef,
     GenerateRequest,
+    HarnessAnswer,
+    HarnessRequest,
     PolicyVersion,
     Problem,
     RewardedShard,
@@ -79,7 +83,7 @@ class Judge:
         """`store` holds the models and keeps the judgements; `plan` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
         run's held-out problems. Raises `ConfigError` where there are none."""
-        if not problems and not run.info.num_eval_problems:
+        if not (problems or run.info.num_eval_problems or plan.evaluation.harnesses):
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
                 "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
@@ -97,6 +101,16 @@ class Judge:
         sources = find_sources(code, self._run.working_dir(), folders=rewards.folders)
         problems = self._problems if self._given else self._run.info.eval_problems
         parts = [sha256, problems.sha256, sources.digest(), self._settings()]
+        evaluation = self._held_out.evaluation
+        if evaluation.sets or evaluation.decides:
+            working_dir, plan = self._run.working_dir(), self._plan.code
+            scoring = find_sources(plan.scoring, working_dir, folders=plan.model_folders)
+            settings = {
+                name: identity_of(each, each.model_dump(mode="json"))
+                for name, each in evaluation.sets.items()
+            }
+            files = digests_of(plan.files, working_dir)
+            parts += [evaluation.decides, settings, scoring.digest(), files]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:
@@ -137,22 +151,26 @@ class Judge:
     def scores(self, sha256: str) -> Scores:
         """Return what each problem scored with a judged model. Raises `CorruptFileError`."""
         folder = f"{FOLDER}/{self.key(sha256)}"
-        shards = committed_shards(self._store, folder) or ()
-        return problem_scores(self._plan.rewards, shards, self._sets)
+        found = scores_in(self._store, folder, self._held_out, STEP)
+        return Scores({}) if found is None else found
 
     @property
     def seed(self) -> tuple[int, int]:
         """The seed of what is drawn for the intervals of a comparison."""
         return self._plan.seed, STEP
 
+    @property
+    def decides(self) -> str:
+        """The set whose reward is the `reward`, where one is named."""
+        return self._held_out.evaluation.decides
+
     def _is_whole(self, folder: str) -> bool:
         """Return whether the scores of all problems are there; a damaged shard is logged."""
         try:
-            shards = committed_shards(self._store, folder) or ()
+            return scores_in(self._store, folder, self._held_out, STEP) is not None
         except CorruptFileError as error:
             logger.warning("judged again: %s", error)
             return False
-        return sum(len(shard.rewards) for shard in shards) == self._num_problems
 
     def _find(self, path: str) -> Judgement | None:
         """Return a judgement, if there is one; a damaged one is logged and counts as none."""
@@ -164,12 +182,12 @@ class Judge:
         if plan.environment.is_used:
             chat = read_chat_settings(self._run.store)
             self._store.write_record(CHAT_FILE, chat, ChatSettings)
-        held_out = HeldOut(
+        whole = whole_evaluation(
+            self._held_out,
+            STEP,
             problems=self._problems,
-            num_problems=self._num_problems,
             num_shards=plan.num_shards,
             sampling=plan.sampling,
-            num_generations=plan.num_generations,
         )
         root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
         rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))
@@ -183,30 +201,44 @@ class Judge:
         )
 
         async def call(
-            kind: type[Any], role: Role, method: str, request: GenerateRequest | RewardRequest
+            kind: type[Any],
+            role: Role,
+            method: str,
+            request: GenerateRequest | RewardRequest | HarnessRequest,
         ) -> Any:
-            sampling = request if isinstance(request, GenerateRequest) else request.generation
-            shard = sampling.shard
-            key = f"evaluate/{STEP}/{shard}"
+            asking = request.generation if isinstance(request, RewardRequest) else request
+            key = f"evaluate/{STEP}/{asking.shard}"
             return await compute.call(role, method, key=key, request=request)
 
         try:
-            scored = await held_out.score(call, STEP, weights, folder)
+            scored = await whole.score(call, STEP, weights, folder)
         finally:
             await compute.close()
-        shards = [self._store.read_record(shard.file, RewardedShard) for shard in scored]
+        read = self._store.read_record
+        shards = [read(shard.file, RewardedShard) for shard in scored.shards]
+        answers = {name: read(each.file, HarnessAnswer) for name, each in scored.harnesses.items()}
         return Judgement(
             num_problems=self._num_problems,
-            metrics=mean_scores(plan.rewards, shards, self._sets),
+            metrics=evaluation_scores(self._held_out, STEP, shards, answers),
         )
 
     @property
     def _num_problems(self) -> int:
         return len(self._given) or self._run.info.num_eval_problems
 
-    @property
-    def _sets(self) -> Mapping[str, int]:
-        return eval_set_sizes(self._given) if self._given else self._run.info.eval_sets
+    @functools.cached_property
+    def _held_out(self) -> HeldOutSets:
+        """The run's own sets or, of given problems, those without settings of their own."""
+        evaluation, given = self._plan.evaluation, self._given
+        if given:
+            evaluation = evaluation.model_copy(update={"sets": {}, "decides": ""})
+        return HeldOutSets(
+            rewards=self._plan.training_rewards,
+            evaluation=evaluation,
+            sizes=eval_set_sizes(given) if given else self._run.info.eval_sets,
+            num_problems=self._num_problems,
+            num_steps=self._run.info.num_steps,
+        )
 
     @functools.cached_property
     def _problems(self) -> FileRef:

@@ -123,7 +123,7 @@ class RecipeFolder:
             ui_url=ui_url,
             earlier={
                 name: job_id
-                for name, job_id in (before[1].jobs.items() if before else ())
+                for name, job_id in (before.jobs.items() if before else ())
                 if only or name in config.stages
             },
         )

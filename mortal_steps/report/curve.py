@@ -20,7 +20,7 @@ NUM_COLOURS = 64
 FEWEST_STEPS = 10
 """Steps from which on a curve of lengths or entropy is drawn."""
 MOST_FUNCTIONS = 6
-"""Lines in the panel of reward functions; a run may have any number of functions."""
+"""Lines in the panel of reward functions, and of named sets; a run may have any number of them."""
 FAINT, FULL, JUDGED = "#9ecae1", "#08519c", "#d94801"
 LENGTH, LONGEST, ENTROPY = "completions/mean_length", "completions/max_length", "entropy"
 
@@ -60,10 +60,21 @@ def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> N
     if steps:
         label = f"held-out {'problems' if merit == 'reward' else 'rows'}"
         axes.plot(steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label=label)
+    for key in _of_sets(evaluations):
+        steps, rewards = points(evaluations, key)
+        label = f"held-out {key.removeprefix('eval_').removesuffix('_reward')}"
+        axes.plot(steps, rewards, marker=".", linewidth=1, linestyle=":", label=label)
     axes.set(title=title, xlabel="train step", ylabel=f"mean {merit}")
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.3)
     axes.legend(loc="best", fontsize="small")
+
+
+def _of_sets(evaluations: Rows) -> list[str]:
+    """Return the columns with the rewards of the named sets."""
+    known = dict.fromkeys(key for row in evaluations for key in row)
+    named = [key for key in known if key.startswith("eval_") and key.endswith("_reward")]
+    return named[:MOST_FUNCTIONS]
 
 
 def _panels(metrics: Rows) -> dict[str, dict[str, str]]:

@@ -5,14 +5,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from mortal_steps.config import RewardsConfig
+from mortal_steps.plan.held_out import HeldOutSets, Part, dealt
 from mortal_steps.report.units import number
 from mortal_steps.scores import reward_weights, total_reward, weighted_sum
 from mortal_steps.statistics.intervals import Interval, is_binary
 from mortal_steps.statistics.passing import pass_at
-from mortal_steps.types import RewardedShard
+from mortal_steps.types import HarnessAnswer, RewardedShard
 
+Column = TypeVar("Column")
 Group = Sequence[Mapping[str, float | None]]
 """The scores of a problem's completions by function."""
 
@@ -53,6 +56,60 @@ def judged_text(scores: Mapping[str, float]) -> str:
     """Return the scores of an evaluation in a line, which says so if there is no reward."""
     missing = "" if "reward" in scores or "loss" in scores else "no reward"
     return ", ".join(filter(None, [missing, scores_text(scores)]))
+
+
+def evaluation_scores(
+    held_out: HeldOutSets,
+    step: int,
+    shards: Sequence[RewardedShard],
+    answers: Mapping[str, HarnessAnswer],
+) -> dict[str, float]:
+    """Return the metrics of an evaluation after `step` steps, from its shards in order and the
+    answers of its harnesses: `mean_scores`; those of a set with settings of its own begin with
+    `eval_<set>_`. The reward is that of the set that decides, if one is named."""
+    means: dict[str, float] = {}
+    for part, its in dealt(held_out.parts(step), shards):
+        found = mean_scores(part.rewards, its, part.sets)
+        means |= of_set(part, found) if part.name else found
+    for name, answer in answers.items():
+        columns = harness_columns(name, answer)
+        known = {key: [each for each in column if each is not None] for key, column in columns}
+        means |= {key: sum(scores) / len(scores) for key, scores in known.items() if scores}
+    return deciding(held_out.evaluation.decides, means)
+
+
+def of_set(part: Part, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a part as those of its set, as TRL and transformers name them."""
+    names = {
+        f"rewards/{name}" if name in OWN_COLUMNS else name: f"rewards/{name}/mean"
+        for name in reward_weights(part.rewards)
+    }
+    return {f"eval_{part.name}_{names.get(name, name)}": each for name, each in columns.items()}
+
+
+def harness_columns(name: str, answer: HarnessAnswer) -> list[tuple[str, list[float | None]]]:
+    """Return what a harness answered by column: the score of each problem, or its one number."""
+    if answer.number is not None:
+        return [(f"eval_{name}_reward", [answer.number])]
+    metrics = dict.fromkeys(metric for scores in answer.scores.values() for metric in scores)
+    columns = {
+        metric: [scores.get(metric) for scores in answer.scores.values()] for metric in metrics
+    }
+    named = [
+        (f"eval_{name}_rewards/{metric}/mean", each)
+        for metric, each in columns.items()
+        if metric != "reward"  # a score without a name of its own
+    ]
+    return [(f"eval_{name}_reward", columns[answer.reward]), *named]
+
+
+def deciding(name: str, columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return the columns with the reward of the set that decides as the `reward`."""
+    if not name:
+        return dict(columns)
+    others = {key: each for key, each in columns.items() if key != "reward"}
+    decides = columns.get(f"eval_{name}_reward")
+    return others if decides is None else {**others, "reward": decides}
 
 
 def mean_scores(

@@ -10,16 +10,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mortal_steps.config import RewardsConfig
+from mortal_steps.config import EvaluationConfig, RewardsConfig
 from mortal_steps.errors import CorruptFileError
-from mortal_steps.report.evaluations import OWN_COLUMNS, passed
+from mortal_steps.plan.held_out import HeldOutSets, dealt
+from mortal_steps.report.evaluations import (
+    OWN_COLUMNS,
+    deciding,
+    harness_columns,
+    of_set,
+    passed,
+)
 from mortal_steps.report.units import counted
 from mortal_steps.runs.run import Run
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.statistics.intervals import Interval, interval_of
 from mortal_steps.statistics.paired import Paired, compare
-from mortal_steps.store.records import RecordStore, shard_file
-from mortal_steps.types import RewardedShard
+from mortal_steps.store.records import RecordStore, harness_file, shard_file
+from mortal_steps.types import HarnessAnswer, RewardedShard
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +35,18 @@ REWARD = "reward"
 CLEAR = 0.05
 """McNemar's p below which a difference is clear."""
 
-Scores = Mapping[str, Sequence[float | None]]
-"""By column of evaluations.jsonl: the score of each problem, the mean over its completions; None
-where it has none."""
+
+class Scores(dict[str, Sequence[float | None]]):
+    """By column of evaluations.jsonl: the score of each problem, the mean over its completions;
+    None where it has none."""
+
+    def __init__(
+        self, columns: Mapping[str, Sequence[float | None]], *, ids: Sequence[str] = ()
+    ) -> None:
+        """`ids` are those of the problems of the harness that decides, if one does: it may have
+        asked others than before."""
+        super().__init__(columns)
+        self.ids = tuple(ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +56,8 @@ class Gain:
     since: int
     """Step of the earlier one."""
     paired: Paired
+    decides: str = ""
+    """The set whose reward it is, where one was named."""
 
 
 class HeldOutScores:
@@ -62,15 +80,17 @@ class HeldOutScores:
         if settings is None:
             return None
         try:
-            shards = committed_shards(self._run.store, f"evaluations/{step:06d}")
-            if shards is None or sum(len(s.rewards) for s in shards) != info.num_eval_problems:
-                return None
-            rewards = RewardsConfig.model_validate(settings["rewards"])
+            held_out = HeldOutSets(
+                rewards=RewardsConfig.model_validate(settings["rewards"]),
+                evaluation=EvaluationConfig.model_validate(settings["evaluation"]),
+                sizes=info.eval_sets,
+                num_problems=info.num_eval_problems,
+                num_steps=info.num_steps,
+            )
+            return scores_in(self._run.store, f"evaluations/{step:06d}", held_out, step)
         except (CorruptFileError, ValidationError) as error:
             logger.warning("the evaluation after step %d has no intervals: %s", step, error)
             return None
-        judging = rewards.judging_by(settings["evaluation"].get("functions"))
-        return problem_scores(judging, shards, info.eval_sets)
 
     def intervals(self, step: int) -> dict[str, Interval]:
         """Return the interval of each mean score of the evaluation after `step` steps."""
@@ -83,8 +103,9 @@ class HeldOutScores:
         then = next(((step, found) for step in steps[:-1] if (found := self.of(step))), None)
         if now is None or then is None:
             return None
-        paired = compare(now[REWARD], then[1][REWARD], self.seed(steps[-1]))
-        return None if paired is None else Gain(since=then[0], paired=paired)
+        paired = paired_rewards(now, then[1], self.seed(steps[-1]))
+        decides = (self._settings or {}).get("evaluation", {}).get("decides", "")
+        return None if paired is None else Gain(since=then[0], paired=paired, decides=decides)
 
     def seed(self, step: int) -> tuple[int, int]:
         """Return the seed of what is drawn for an evaluation's intervals."""
@@ -110,9 +131,52 @@ def committed_shards(store: RecordStore, folder: str) -> list[RewardedShard] | N
     raise AssertionError("folders end")
 
 
+def scores_in(store: RecordStore, folder: str, held_out: HeldOutSets, step: int) -> Scores | None:
+    """Return what each problem scored in the evaluation in a folder, under the names of
+    `evaluation_scores`; None unless all of it is there. Raises `CorruptFileError`."""
+    shards, answers = committed_shards(store, folder), answers_in(store, folder, held_out, step)
+    there = sum(len(shard.rewards) for shard in shards or ())
+    if answers is None or there != held_out.size(step) or not (there or answers):
+        return None
+    columns: dict[str, Sequence[float | None]] = {}
+    for part, its in dealt(held_out.parts(step), shards or ()):
+        found = problem_scores(part.rewards, its, part.sets)
+        columns |= of_set(part, found) if part.name else found
+    ids: tuple[str, ...] = ()
+    for name, answer in answers.items():
+        if answer.number is None:  # of one number, nobody knows how sure it is
+            columns |= harness_columns(name, answer)
+        if name == held_out.evaluation.decides:
+            ids = tuple(answer.scores)
+    return Scores(deciding(held_out.evaluation.decides, columns), ids=ids)
+
+
+def answers_in(
+    store: RecordStore, folder: str, held_out: HeldOutSets, step: int
+) -> dict[str, HarnessAnswer] | None:
+    """Return the answers of an evaluation's harnesses; None if one is not there. Raises
+    `CorruptFileError`."""
+    found = {
+        name: store.find_record(harness_file(folder, name), HarnessAnswer)
+        for name in held_out.harnesses(step)
+    }
+    there = {name: record[1] for name, record in found.items() if record is not None}
+    return there if len(there) == len(found) else None
+
+
+def paired_rewards(now: Scores, then: Scores, seed: Sequence[int]) -> Paired | None:
+    """Compare the rewards of two evaluations problem by problem; None where they are not those of
+    the same problems, or are not known so."""
+    if REWARD not in now or REWARD not in then or now.ids != then.ids:
+        return None
+    if len(now[REWARD]) != len(then[REWARD]):
+        return None
+    return compare(now[REWARD], then[REWARD], seed)
+
+
 def problem_scores(
     rewards: RewardsConfig, shards: Sequence[RewardedShard], sets: Mapping[str, int]
-) -> Scores:
+) -> dict[str, Sequence[float | None]]:
     """Return what each problem scored, under the names of `mean_scores`: by each function, by their
     weighted sum, and both again for each of the `sets`, in which it has None outside of the set."""
     weights = reward_weights(rewards)
@@ -142,7 +206,9 @@ def _mean(scores: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def intervals_of(scores: Scores, seed: Sequence[int]) -> dict[str, Interval]:
+def intervals_of(
+    scores: Mapping[str, Sequence[float | None]], seed: Sequence[int]
+) -> dict[str, Interval]:
     """Return the interval of each column's mean, where it has one."""
     found = {
         name: interval_of([score for score in column if score is not None], seed)
@@ -152,7 +218,8 @@ def intervals_of(scores: Scores, seed: Sequence[int]) -> dict[str, Interval]:
 
 
 def gain_text(gain: Gain) -> str:
-    return f"reward since step {gain.since}: {paired_text(gain.paired)}"
+    whose = f"reward on {gain.decides}" if gain.decides else "reward"
+    return f"{whose} since step {gain.since}: {paired_text(gain.paired)}"
 
 
 def paired_text(paired: Paired) -> str:

@@ -9,12 +9,12 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
 from mortal_steps.policy.batches import Batch
-from mortal_steps.report.evaluations import as_columns, mean_metrics, mean_scores
+from mortal_steps.report.evaluations import as_columns, evaluation_scores, mean_metrics
+from mortal_steps.report.held_out import answers_in
 from mortal_steps.report.report_files import write_report
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
 from mortal_steps.runs.manifest import UNSCORED
-from mortal_steps.runs.run import Run
-from mortal_steps.schedule import shard_bounds
+from mortal_steps.runs.run import Run, held_out_sets
 from mortal_steps.scores import reward_names
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
@@ -149,14 +149,15 @@ def _evaluation_of(run: Run, step: int) -> Row | None:
         path, lost = f"evaluations/{step:06d}/metrics.json", "its line is taken from the log"
         judged = run.store.find_whole(path, dict[str, float], lost)
         return None if judged is None else {"step": step, **judged[1]}
-    num_shards = len(shard_bounds(run.info.num_eval_problems, run.config.num_shards))
-    folder = f"evaluations/{step:06d}"
+    folder, held_out = f"evaluations/{step:06d}", held_out_sets(run)
+    num_shards = held_out.num_shards(step, run.config.num_shards)
     names = [shard_file(folder, "rewards", shard) for shard in range(num_shards)]
     try:
         found = [run.store.find_record(name, RewardedShard) for name in names]
+        answers = answers_in(run.store, folder, held_out, step)
     except CorruptFileError:
         return None
     shards = [record[1] for record in found if record is not None]
-    if len(shards) < num_shards:
+    if len(shards) < num_shards or answers is None or not (shards or answers):
         return None
-    return {"step": step, **mean_scores(run.config.eval_rewards, shards, run.info.eval_sets)}
+    return {"step": step, **evaluation_scores(held_out, step, shards, answers)}

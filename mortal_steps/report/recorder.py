@@ -14,7 +14,7 @@ from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
 from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, SELECTIONS, TIMINGS
 from mortal_steps.runs.manifest import learns_without_rewards
-from mortal_steps.runs.run import Run
+from mortal_steps.runs.run import Run, held_out_sets
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     BatchRef,
@@ -83,7 +83,10 @@ class Recorder:
         self._run.append(EVALUATIONS, row)
         self.alerts.evaluation(row)
         folder = f"evaluations/{evaluation.step:06d}"
-        shards = range(self._run.config.num_shards)
+        num_shards = self._run.config.num_shards
+        if not self._run.config.algorithm.judges_by_loss:
+            num_shards = held_out_sets(self._run).num_shards(evaluation.step, num_shards)
+        shards = range(num_shards)
         files = [shard_file(folder, "generations", shard) for shard in shards]
         self._look_at_differences(row, files)
         self._quarantine(evaluation.step, "evaluate", evaluation.failures)

@@ -17,6 +17,8 @@ class CodePlan:
     """What samples and trains, named in the same way."""
     model_folders: Sequence[str]
     """Folders of models that score; a name that is no folder is a model of the hub."""
+    files: Sequence[str]
+    """Other files that decide scores; a folder stands for all that is in it."""
     environment: EnvironmentConfig
     compute: ComputeConfig
     """Where all of it runs."""
@@ -31,6 +33,8 @@ class ScoringPlan:
     rewards: RewardsConfig
     eval_rewards: RewardsConfig | None
     """Rewards of evaluations; None: the same."""
+    set_rewards: Mapping[str, RewardsConfig]
+    """Those of the sets of evaluations that have rewards of their own, by name."""
     compute: ComputeConfig
     gym_rows: bool
     """Whether the rows are of reasoning_gym, which scores them."""

@@ -202,7 +202,20 @@ def _present(plan: CodePlan, working_dir: Path, began_in: Path | None = None) ->
 
 def _present_files(plan: CodePlan, working_dir: Path, began_in: Path | None) -> RewardSources:
     folders = plan.model_folders
-    return find_sources(plan.scoring, working_dir, folders=folders, began_in=began_in)
+    found = find_sources(plan.scoring, working_dir, folders=folders, began_in=began_in)
+    return replace(found, files={**found.files, **digests_of(plan.files, working_dir)})
+
+
+def digests_of(files: Sequence[str], working_dir: Path) -> dict[str, str]:
+    """Return the sha256 of each of these files, and of those in these folders, by its name;
+    `missing` for what is not there."""
+    working_dir, found = working_dir.absolute(), dict[str, str]()
+    for path in (working_dir / file for file in files):
+        below = [path] if not path.is_dir() else sorted(path.rglob("*"))
+        kept = [each for each in below if not each.is_dir() and "__pycache__" not in each.parts]
+        for each in kept:
+            found[_from(working_dir, each)] = _digest(each) if each.is_file() else MISSING
+    return found
 
 
 def _packages(plan: CodePlan, working_dir: Path) -> Mapping[str, str] | None:

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import RewardError
@@ -48,6 +49,7 @@ class RewardWorker:
         self._training = self._evaluating = self._scorer(plan.rewards)
         if plan.eval_rewards is not None:
             self._evaluating = self._scorer(plan.eval_rewards)
+        self._by_set = {name: self._scorer(each) for name, each in plan.set_rewards.items()}
 
     def _scorer(self, rewards: RewardsConfig) -> Scorer:
         assignments = assign(
@@ -66,23 +68,39 @@ class RewardWorker:
 
     def close(self) -> None:
         """End the reward hosts, which otherwise end with this process."""
-        for scorer in dict.fromkeys((self._training, self._evaluating)):
+        for scorer in dict.fromkeys((self._training, self._evaluating, *self._by_set.values())):
             scorer.close()
 
-    def dry_run(self, *, problems: Sequence[Problem]) -> Mapping[str, Sequence[float | None]]:
-        """Call each function once on a made-up completion of each problem; commit nothing. Return
-        the scores by reward. Raises `RewardError` whatever `rewards.on_error` says."""
+    def dry_run(
+        self,
+        *,
+        problems: Sequence[Problem],
+        sets: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
+    ) -> Mapping[str, Sequence[float | None]]:
+        """Call each function once on a made-up completion of each problem, and those that score the
+        `sets` of evaluations on theirs; commit nothing. Return the scores of the problems by
+        reward. Raises `RewardError` whatever `rewards.on_error` says."""
         scores: dict[str, Sequence[float | None]] = {}
         for scorer in dict.fromkeys((self._training, self._evaluating)):
-            scorer.start()
-            if not problems:
-                continue
+            scores |= self._tried(scorer, problems)
+        for name, its in sets.items():
             try:
-                scores |= scorer.dry_run(_made_up(problems), self._trainer_state(0))
+                self._tried(self._by_set.get(name, self._evaluating), its)
             except RewardError as error:
-                reason, _, trace = str(error).partition("\n")
-                raise RewardError(f"{reason}\n{_told(problems)}\n{trace}".rstrip()) from error
+                raise RewardError(f"evaluation.sets.{name}: {error}") from error
         return scores
+
+    def _tried(
+        self, scorer: Scorer, problems: Sequence[Problem]
+    ) -> Mapping[str, Sequence[float | None]]:
+        scorer.start()
+        if not problems:
+            return {}
+        try:
+            return scorer.dry_run(_made_up(problems), self._trainer_state(0))
+        except RewardError as error:
+            reason, _, trace = str(error).partition("\n")
+            raise RewardError(f"{reason}\n{_told(problems)}\n{trace}".rstrip()) from error
 
     def reward(self, *, request: RewardRequest) -> RewardRef:
         """Score a shard and commit the scores at `request.output`.
@@ -98,9 +116,11 @@ class RewardWorker:
         found = self._committed(request)
         if found is None:
             scorer = self._evaluating if evaluates else self._training
+            scorer = self._by_set.get(request.eval_set, scorer)
             found, seconds = self._score(request, scorer)
         file, rewarded = found
         rewards = (self._plan.eval_rewards if evaluates else None) or self._plan.rewards
+        rewards = self._plan.set_rewards.get(request.eval_set, rewards)
         reward_sum, num_scored = total_reward(rewarded, reward_weights(rewards))
         masked: Counter[str] = Counter()
         for failure in rewarded.failures:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,19 @@ from mortal_steps.types import (
     GeneratedShard,
     GenerateRequest,
     GenerationRef,
+    HarnessAnswer,
+    HarnessRef,
+    HarnessRequest,
     Problem,
     StageTiming,
     WeightsRef,
 )
+from mortal_steps.users_code.loading import import_code
 
 logger = logging.getLogger(__name__)
+
+ASK_HARNESS = "mortal_steps.harnesses.running:ask_harness"
+"""Function that lets a harness evaluate the weights of an engine."""
 
 
 class RolloutWorker:
@@ -121,7 +128,7 @@ class RolloutWorker:
         synced = None if is_loaded else self.sync_weights(weights=request.weights)
         logger.info("sampling %s with v%d", request.output, request.weights.version)
         engine = self._engine_with(request.weights)
-        episodes = self._started_episodes(request.stage)
+        episodes = self._started_episodes(request.stage, request.eval_set)
         try:
             with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
                 shard = self._sample_shard(engine, episodes, request)
@@ -132,6 +139,32 @@ class RolloutWorker:
         episodes.forget_progress()
         took, busy_s = episodes.took(), time.perf_counter() - began
         return _reference(request, file, shard, busy_s=busy_s, synced=synced, took=took)
+
+    def run_harness(self, *, request: HarnessRequest) -> HarnessRef:
+        """Let a harness evaluate the weights, and commit what it answers; what it has answered
+        before is the answer. Raises what `sync_weights` raises, and `HarnessError`."""
+        began = time.perf_counter()
+        again = f"evaluating {request.output} again"
+        found = self._store.find_whole(request.output, HarnessAnswer, again)
+        if found is None or found[1].policy_version != request.weights.version:
+            engine = self._engine_with(request.weights)
+            logger.info("asking %s with v%d", request.output, request.weights.version)
+            ask: Callable[..., HarnessAnswer] = import_code(ASK_HARNESS, "evaluation.sets")
+            with self._endpoint.paused() if self._endpoint else contextlib.nullcontext():
+                answer = ask(
+                    request,
+                    self._plan,
+                    engine,
+                    self._read_tokenizer(),
+                    model_path=self._model_path,
+                    before_start=lambda: self._plan.check_code(self._store),
+                )
+            found = self._store.write_record(request.output, answer, HarnessAnswer), answer
+        busy_s = time.perf_counter() - began
+        timing = StageTiming(
+            stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s
+        )
+        return HarnessRef(file=found[0], timing=timing)
 
     def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
         otherwise = f"sampling {request.output} again"
@@ -220,10 +253,11 @@ class RolloutWorker:
             groups=groups,
         )
 
-    def _started_episodes(self, stage: str) -> Episodes:
+    def _started_episodes(self, stage: str, eval_set: str = "") -> Episodes:
         """Return what makes the completions of a stage. Stages with the same rewards share it, and
         so do all stages without an environment."""
         rewards = self._plan.eval_rewards if stage == "evaluate" else self._plan.rewards
+        rewards = self._plan.set_rewards.get(eval_set, rewards)
         for computed, episodes in self._episodes:
             if computed == rewards or not self._plan.environment.is_used:
                 return episodes

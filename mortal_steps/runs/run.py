@@ -12,6 +12,7 @@ from typing import Any
 
 from mortal_steps.errors import CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.extensions import nearest
+from mortal_steps.plan.held_out import HeldOutSets
 from mortal_steps.plan.loader import load_stored_config, read_toml
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
@@ -265,6 +266,17 @@ class Run:
             checkpoints.mark_none_best(self.store)
         elif marked is None or marked.step != step:
             checkpoints.mark_best(self.store, step, score)
+
+
+def held_out_sets(run: Run) -> HeldOutSets:
+    """Return the sets that the run is evaluated on."""
+    return HeldOutSets(
+        rewards=run.config.rewards,
+        evaluation=run.config.evaluation,
+        sizes=run.info.eval_sets,
+        num_problems=run.info.num_eval_problems,
+        num_steps=run.info.num_steps,
+    )
 
 
 def find_run(runs_dir: Path, run_id: str) -> Run:

@@ -44,8 +44,8 @@ from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.store.records import KINDS, shard_files
-from mortal_steps.types import ChatSettings, Problem, StepResult
+from mortal_steps.store.records import KINDS, harness_files, shard_files
+from mortal_steps.types import ChatSettings, HarnessAnswer, Problem, StepResult
 from mortal_steps.types.identity import RunInfo
 
 
@@ -224,6 +224,9 @@ class _Checking:
             for path, content in shard_files(folder):
                 relative = str(path.relative_to(self._store.root))
                 self._files.record(relative, KINDS[content], PASSED_OVER)
+            for path in harness_files(folder):
+                relative = str(path.relative_to(self._store.root))
+                self._files.record(relative, HarnessAnswer, PASSED_OVER)
 
     def _weights(self, info: RunInfo | None) -> None:
         first = info.first_step if info else 0

@@ -119,6 +119,16 @@ def shard_file(folder: str, content: Content, shard: int) -> str:
     return f"{folder}/{content}-{shard}{COLUMNS}"
 
 
+def harness_file(folder: str, name: str) -> str:
+    """Return the path of what a harness answered in an evaluation."""
+    return f"{folder}/harness-{name}.json"
+
+
+def harness_files(folder: Path) -> list[Path]:
+    """Return every file in a folder that holds what a harness answered, by name."""
+    return sorted(folder.glob("harness-*.json"))
+
+
 def shard_files(folder: Path) -> Iterator[tuple[Path, Content]]:
     """Yield every file in a folder that holds a shard, in the order of their names."""
     for content in KINDS:

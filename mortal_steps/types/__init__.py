@@ -29,6 +29,7 @@ from mortal_steps.types.references import (
     BatchRef,
     FileRef,
     GenerationRef,
+    HarnessRef,
     JudgeCosts,
     RewardRef,
     StageTiming,
@@ -36,6 +37,7 @@ from mortal_steps.types.references import (
 )
 from mortal_steps.types.requests import (
     GenerateRequest,
+    HarnessRequest,
     RewardRequest,
 )
 from mortal_steps.types.results import (
@@ -64,6 +66,7 @@ from mortal_steps.types.shards import (
     FailureKind,
     GeneratedGroup,
     GeneratedShard,
+    HarnessAnswer,
     RewardedShard,
     RewardFailure,
 )
@@ -84,6 +87,9 @@ __all__ = [
     "GeneratedGroup",
     "GeneratedShard",
     "GenerationRef",
+    "HarnessAnswer",
+    "HarnessRef",
+    "HarnessRequest",
     "JudgeCosts",
     "PolicyVersion",
     "Problem",

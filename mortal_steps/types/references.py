@@ -149,3 +149,11 @@ class RewardRef:
     """Means of what reward functions reported through `log_metric`."""
     judges: Mapping[str, JudgeCosts] = field(default_factory=dict)
     """What judges have cost until now, by file of the ledger that the worker writes to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
+class HarnessRef:
+    """A committed `HarnessAnswer`."""
+
+    file: FileRef
+    timing: StageTiming

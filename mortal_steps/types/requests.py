@@ -28,6 +28,8 @@ class GenerateRequest:
     problems, seeds and version is there already, it is the answer and nothing is sampled."""
     round: int = 0
     """Round of the step: a problem that comes again in a later one has other seeds there."""
+    eval_set: str = ""
+    """The set of an evaluation with settings of its own that the problems are, if they are one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +41,23 @@ class RewardRequest:
     generation: GenerationRef
     output: str
     """Where the `RewardedShard` goes, relative to the run directory; reused if whole."""
+    eval_set: str = ""
+    """As in `GenerateRequest`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HarnessRequest:
+    """Let a harness evaluate the policy."""
+
+    name: str
+    """Name of its set."""
+    step: int
+    shard: int
+    """Its number among what the evaluation asks for."""
+    weights: WeightsRef
+    """The only version that it may be answered with."""
+    max_tokens: int
+    """Most tokens of a completion, unless a request says otherwise."""
+    output: str
+    """Where the `HarnessAnswer` goes, relative to the run directory; reused if whole."""
+    stage: str = "evaluate"

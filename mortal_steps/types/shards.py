@@ -72,3 +72,20 @@ class RewardedShard:
     """What was masked; one entry per function and problem."""
     failed_calls: Mapping[str, int] = field(default_factory=dict)
     """Calls that failed, by function; those that a later try made good are counted too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HarnessAnswer:
+    """What a harness found out about a policy."""
+
+    step: int
+    policy_version: PolicyVersion
+    number: float | None = None
+    """Its answer, where that is a number."""
+    scores: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    """Else the scores of each problem by metric, in its order."""
+    reward: str = ""
+    """The metric that counts as the reward."""
+    num_completions: int
+    num_tokens: int
+    """Sampled tokens."""

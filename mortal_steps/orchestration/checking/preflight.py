@@ -8,16 +8,23 @@ the model's context. This process imports no torch.
 
 import dataclasses
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.config import EnvironmentConfig, ModalConfig, RewardsConfig
+from mortal_steps.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ModalConfig,
+    RewardsConfig,
+)
 from mortal_steps.config.rewards import FORMS
-from mortal_steps.data.held_out import check_not_the_same
+from mortal_steps.data.held_out import EVAL, check_not_the_same
 from mortal_steps.data.prepared import Prepared
 from mortal_steps.data.problems import read_problems
 from mortal_steps.environments.plan import ProblemsPlan
@@ -136,7 +143,14 @@ def check(
     if config.algorithm.teacher_model:
         check_teacher(config.algorithm.teacher_model, config.model, config.data)
     check_teachers(config)
-    if config.samples_held_out and not config.algorithm.learns_from_rewards:
+    scored_as_all = config.data.holds_out and not (
+        config.data.eval_sets and config.data.eval_sets.keys() <= config.set_rewards.keys()
+    )
+    if (
+        config.evaluates
+        and scored_as_all
+        and not (config.algorithm.learns_from_rewards or config.algorithm.judges_by_loss)
+    ):
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
@@ -146,7 +160,7 @@ def check(
     parallel.begin()
     say("reading the dataset")
     train, held_out, _ = problems or _read(plan.problems, Path(config.runs_dir), say, tell)
-    if config.evaluation.eval_steps and not held_out:
+    if config.evaluation.eval_steps and not (held_out or config.evaluation.harnesses):
         raise ConfigError(
             "evaluation.eval_steps is set, but there are no held-out problems; set "
             "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
@@ -166,6 +180,8 @@ def check(
     check_rows(config.environment, held_out)
     if "rollout" in roles:
         check_engine(config.rollout, config.evaluation.temperature)
+        for each in config.evaluation.problem_sets.values():
+            check_engine(config.rollout, each.sampling(config.eval_sampling).temperature)
         check_sampled_alike(plan.trainer)
         check_adapter(config.rollout, config.training, config.only_merged)
         check_room_for_weights(
@@ -181,7 +197,9 @@ def check(
         )
         if config.rewards_and_teachers:
             check_something_scores(config.rewards_and_teachers, config.environment, train[0])
-        scores = check_rewards(workers["reward"], train)
+        scores = check_rewards(workers["reward"], train, sets_of(config.evaluation, held_out))
+    if config.evaluates:
+        check_harnesses(config, say)
     tools: Mapping[str, Tools] = {}
     if "rollout" in roles and config.environment.is_used and not config.environment.asks:
         tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
@@ -249,8 +267,31 @@ def _read(
     return Problems(found.train, found.held_out)
 
 
-def check_rewards(worker: WorkerSpec, problems: Sequence[Problem]) -> Scores:
-    """Import every reward function, let it score a made-up completion, and return its scores."""
+def sets_of(
+    evaluation: EvaluationConfig, held_out: Sequence[Problem]
+) -> dict[str, Sequence[Problem]]:
+    """Return the first problems of each set with settings of its own, without the columns that only
+    others have."""
+    found: dict[str, Sequence[Problem]] = {}
+    for name in evaluation.problem_sets:
+        its = [each for each in held_out if each.id.rpartition("-")[0] == f"{EVAL}-{name}"]
+        known = {key for each in its for key, value in each.columns.items() if value is not None}
+        found[name] = [
+            dataclasses.replace(
+                each, columns={key: value for key, value in each.columns.items() if key in known}
+            )
+            for each in its[:DRY_RUN_PROBLEMS]
+        ]
+    return found
+
+
+def check_rewards(
+    worker: WorkerSpec,
+    problems: Sequence[Problem],
+    sets: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
+) -> Scores:
+    """Import every reward function, let it score a made-up completion, and return its scores; those
+    of the `sets` of evaluations score their problems."""
     plan: ScoringPlan = worker.kwargs["plan"]
     sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
     if plan.compute.scores_in_a_container and plan.rewards.terms:
@@ -259,8 +300,31 @@ def check_rewards(worker: WorkerSpec, problems: Sequence[Problem]) -> Scores:
             return {}
         kwargs = {**worker.kwargs, "plan": dataclasses.replace(plan, rewards=here)}
         worker = dataclasses.replace(worker, kwargs=kwargs)
-    scores: Scores = call_once(worker, "dry_run", problems=sample)
+    tried = dict(sets) if plan.rewards.dry_run else dict.fromkeys(sets, ())
+    scores: Scores = call_once(worker, "dry_run", problems=sample, sets=tried)
     return scores
+
+
+def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
+    """Load each harness in the rollout workers' interpreter, and let it check its settings. Raises
+    `HarnessError`."""
+    local, place = config.compute.local.rollout, config.compute.place
+    there = place.shares_files and local.python and shutil.which(local.python)
+    for name, harness in config.evaluation.harnesses.items():
+        if harness.files and not place.shares_files:
+            raise ConfigError(
+                f"evaluation.sets.{name} reads files of this machine ({harness.files[0]}), and "
+                f"compute.backend = {config.compute.backend!r} samples in containers, which do not "
+                "get them; evaluate it on a machine of your own, or leave it out"
+            )
+        say(f"loading the harness of evaluation.sets.{name}")
+        spec = WorkerSpec(
+            factory="mortal_steps.harnesses.handler:HarnessHandler",
+            kwargs={"name": name, "harness": harness},
+            python=local.python if there else None,
+            env=local.env,
+        )
+        call_once(spec, "check")
 
 
 def _without_rewards_on_gpus(rewards: RewardsConfig, modal: ModalConfig) -> RewardsConfig:

@@ -10,7 +10,13 @@ from typing import Any
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreters
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import EnvironmentConfig, ModelConfig, RewardsConfig, RolloutConfig
+from mortal_steps.config import (
+    EnvironmentConfig,
+    EvaluationConfig,
+    ModelConfig,
+    RewardsConfig,
+    RolloutConfig,
+)
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.checks import check_engine, check_model
 from mortal_steps.orchestration.checking.forecast import ForecastPlan
@@ -19,6 +25,7 @@ from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import override_config
 from mortal_steps.plan.parts import Plan, WorkerPlans
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.types import SamplingParams
 
 
@@ -78,6 +85,11 @@ class JudgingPlan:
     """That of evaluations."""
     num_generations: int
     """Completions of each problem."""
+    evaluation: EvaluationConfig
+    """`[evaluation]`, with the sets that have settings of their own."""
+    training_rewards: RewardsConfig
+    """`[rewards]`."""
+    code: CodePlan
     seed: int
     num_shards: int
     threads: int | None
@@ -120,6 +132,9 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
         rewards=config.eval_rewards,
         sampling=config.eval_sampling,
         num_generations=config.evaluation.num_generations,
+        evaluation=config.evaluation,
+        training_rewards=config.rewards,
+        code=Plan(config).code,
         seed=config.seed,
         num_shards=config.num_shards,
         threads=config.compute.local.rollout.threads,

@@ -127,6 +127,16 @@ class Completions(Dialect):
         return choice
 
 
+class SeveralCompletions(Completions):
+    """Several texts in, or their tokens, and a text out for each."""
+
+    def parse(self, body: Body) -> Asked:
+        prompts = body.get("prompt")
+        if not isinstance(prompts, list) or not prompts or isinstance(prompts[0], int):
+            return super().parse(body)
+        return Asked(several=[_prompt(each) for each in prompts])
+
+
 class InferenceGenerate(Dialect):
     """Tokens in, tokens out, as vLLM has it."""
 

@@ -166,21 +166,13 @@ class Endpoint(Server):
 
     async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
         self._held()
-        prompt_ids = asked.ids or self._rendered(asked)
+        prompt_ids = asked.ids or rendered(asked, self._render)
         room = self._engine.max_model_len - len(prompt_ids)
-        params = _params(body, room=room, coldest=self._lowest_temperature)
+        params = sampling_params(body, room=room, coldest=self._lowest_temperature)
         job = Job(prompt_ids=prompt_ids, seeds=_seeds(body), params=params)
         self._jobs.put(job)
         sampled, version = await asyncio.wrap_future(job.done)
         return [self._answer(prompt_ids, each, version) for each in sampled]
-
-    def _rendered(self, asked: Asked) -> Sequence[int]:
-        try:
-            return self._render(asked.text or [dict(each) for each in asked.messages])
-        except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
-            raise RefusedError(
-                f"the prompt cannot be rendered: {type(error).__name__}: {error}"
-            ) from None
 
     def _answer(
         self, prompt_ids: Sequence[int], sampled: SampledTokens, version: PolicyVersion
@@ -198,14 +190,24 @@ class Endpoint(Server):
         )
 
 
+def rendered(asked: Asked, render: Callable[[Prompt], Sequence[int]]) -> Sequence[int]:
+    """Return the tokens of a text or a chat; raise `RefusedError` where there are none."""
+    try:
+        return render(asked.text or [dict(each) for each in asked.messages])
+    except Exception as error:  # noqa: BLE001 - whatever the template raises for the messages
+        raise RefusedError(
+            f"the prompt cannot be rendered: {type(error).__name__}: {error}"
+        ) from None
+
+
 def _seeds(body: Body) -> list[int]:
     """Return a seed for each completion that is asked for."""
-    count = _number(body, "n", 1, 1, MOST_AT_ONCE)
-    first = _number(body, "seed", -1, 0, MOST_SEED)
+    count = number_in(body, "n", 1, 1, MOST_AT_ONCE)
+    first = number_in(body, "seed", -1, 0, MOST_SEED)
     return [secrets.randbits(62) if first < 0 else first + i for i in range(count)]
 
 
-def _params(body: Body, *, room: int, coldest: float) -> SamplingParams:
+def sampling_params(body: Body, *, room: int, coldest: float) -> SamplingParams:
     """Return how a request wants to have sampled, within the room that the model's context has, at
     temperature 0 or `coldest` or more."""
     if room < 1:
@@ -215,22 +217,22 @@ def _params(body: Body, *, room: int, coldest: float) -> SamplingParams:
     stops = [stops] if isinstance(stops, str) else stops
     if not isinstance(stops, list) or not all(isinstance(each, str) for each in stops):
         raise RefusedError("`stop` is neither a text nor a list of texts")
-    temperature = _number(body, "temperature", 1.0, 0, 2)
+    temperature = number_in(body, "temperature", 1.0, 0, 2)
     if 0 < temperature < coldest:
         raise RefusedError(
             f"`temperature` is {temperature!r}: the engine samples at {coldest:g} or more, or at 0"
         )
     return SamplingParams(
-        max_tokens=min(_number(body, name, room, 1, math.inf), room),
+        max_tokens=min(number_in(body, name, room, 1, math.inf), room),
         temperature=temperature,
-        top_p=_number(body, "top_p", 1.0, 1e-6, 1),
-        top_k=max(0, _number(body, "top_k", 0, -1, math.inf)),  # vLLM's -1 keeps all, too
-        min_p=_number(body, "min_p", 0.0, 0, 1),
+        top_p=number_in(body, "top_p", 1.0, 1e-6, 1),
+        top_k=max(0, number_in(body, "top_k", 0, -1, math.inf)),  # vLLM's -1 keeps all, too
+        min_p=number_in(body, "min_p", 0.0, 0, 1),
         stop=tuple(stops),
     )
 
 
-def _number(body: Body, name: str, default: Number, least: float, most: float) -> Number:
+def number_in(body: Body, name: str, default: Number, least: float, most: float) -> Number:
     """Return a number of a request, which is whole if the default is."""
     value = body.get(name)
     if value is None:

@@ -51,6 +51,8 @@ class Asked:
     """All that was said, as one text, in place of messages."""
     ids: Sequence[int] | None = None
     """All that was said, as tokens, in place of messages."""
+    several: Sequence["Asked"] = ()
+    """Several prompts, in place of one."""
 
     @property
     def digest(self) -> str:

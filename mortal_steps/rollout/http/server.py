@@ -125,7 +125,8 @@ class Server(ABC):
             raise RefusedError(
                 f"the request lacks something, or is of another form: {error!r}"
             ) from None
-        unknown = [each for each in asked.ids or () if not 0 <= each < self._num_ids]
+        asked_ids = [each for one in asked.several or (asked,) for each in one.ids or ()]
+        unknown = [each for each in asked_ids if not 0 <= each < self._num_ids]
         if unknown:
             raise RefusedError(
                 f"the model has no token {unknown[0]}: its tokens are 0 to {self._num_ids - 1}; "

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.evaluation import HeldOut
+from mortal_steps.orchestration.evaluation import HeldOut, WholeEvaluation
 from mortal_steps.types import FileRef, PolicyVersion, SamplingParams, WeightsRef
 
 FILE = FileRef(path="data/eval.json", sha256="")
@@ -26,9 +26,9 @@ async def test_it_fails_once_no_shard_is_sampled_any_more():
         ended.append(request.shard)
         return request
 
-    held_out = HeldOut(
-        problems=FILE, num_problems=4, num_shards=4, sampling=SAMPLING, num_generations=1
-    )
+    bounds = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    part = HeldOut(problems=FILE, bounds=bounds, sampling=SAMPLING, num_generations=1)
+    held_out = WholeEvaluation(parts=[part], harnesses=[], max_tokens=1)
     with pytest.raises(WorkerLostError):
         await held_out.score(call, 3, WEIGHTS, "evaluations/000003")
     assert sampled == [0, 1, 2, 3]

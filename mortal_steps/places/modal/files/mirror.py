@@ -39,7 +39,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
 from mortal_steps.runs.notices import NOTICES
 from mortal_steps.store import FOLDER_MANIFEST, RunStore, listed_files
 from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE
-from mortal_steps.store.records import shard_files
+from mortal_steps.store.records import harness_files, shard_files
 from mortal_steps.system.faults import as_mortal_error
 from mortal_steps.types import FileRef, FinalModel
 
@@ -176,8 +176,9 @@ class Mirror:
                 self._due |= dict.fromkeys(names, "")
         there = set(await self._volume.files(self._remote(EVALUATIONS)))
         root = self._store.root
-        folders = root.glob(f"{EVALUATIONS}/*")
+        folders = list(root.glob(f"{EVALUATIONS}/*"))
         files = [path for folder in folders for path, _ in shard_files(folder)]
+        files += [path for folder in folders for path in harness_files(folder)]
         names = [str(path.relative_to(root)) for path in files]
         self._due |= {name: "" for name in names if self._remote(name) not in there}
 
