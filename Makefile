@@ -137,8 +137,8 @@ bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
-bench-efficiency: venv  ## Tokens that each selection samples until held-out problems are solved (TASKS=, SEEDS=): hours
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.efficiency $(if $(TASKS),--tasks $(TASKS)) $(if $(SEEDS),--seeds $(SEEDS))
+bench-efficiency: venv  ## Tokens that each selection samples until held-out problems are solved (TASKS=, SELECTIONS=, SEEDS=, RATES=, ITERATIONS=): days
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.efficiency $(if $(TASKS),--tasks $(TASKS)) $(if $(SELECTIONS),--selections $(SELECTIONS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RATES),--rates $(RATES)) $(if $(ITERATIONS),--iterations $(ITERATIONS))
 
 bench-distillation: venv  ## A student of half the demo's size, distilled from it, beside GRPO from the same student
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distillation

@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,7 +28,7 @@ from mortal_steps.orchestration.trials.opening import in_folder
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.rewards.sources import find_sources
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.scores import differ, reward_weights, weighted_sum
 from mortal_steps.statistics.passing import pass_at
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once, write_atomically
@@ -94,7 +95,7 @@ class Grades:
     problems: Sequence[Graded]
     num_generations: int
     success: float
-    """The reward from which on a completion counts as a solution."""
+    """The reward from which on a completion counts as a solution; infinite if none does."""
 
     @property
     def scored(self) -> list[Graded]:
@@ -138,7 +139,8 @@ class Grading:
     ) -> Grades:
         """Return the grades. `model` is a folder of a finished model and its digest; by default, it
         is the one that a run would begin with. `success` is the lowest reward of a solution, by
-        default the highest reward that any completion got. `report` is told how many completions
+        default the highest reward that any completion got, unless all got the same and it is not
+        above 0: then none is a solution. `report` is told how many completions
         there are, and how many there will be. Raises what workers raise."""
         path, sha256 = model or self._starting_model()
         store = RunStore(self._runs_dir / FOLDER / self._key(sha256))
@@ -154,13 +156,12 @@ class Grading:
             for scores in store.read_record(shard.file, RewardedShard).rewards
         ]
         known = [[each for each in group if each is not None] for group in rewards]
-        best = max((reward for group in known for reward in group), default=0.0)
-        least = best if success is None else success
+        least = _least_of_solutions(known) if success is None else success
         graded = [
             Graded(
                 problem=problem,
                 num_scored=len(group),
-                num_solved=sum(reward >= least for reward in group),
+                num_solved=sum(not differ(reward, least) for reward in group),
                 mean_reward=fmean(group) if group else None,
             )
             for problem, group in zip(self._problems, known, strict=True)
@@ -260,6 +261,12 @@ class Grading:
             )
             for number, start in enumerate(range(0, count, size))
         ]
+
+
+def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
+    every = [reward for group in rewards for reward in group]
+    best = max(every, default=0.0)
+    return best if best > 0 or differ(min(every, default=0.0), best) else inf
 
 
 def write_rows(path: Path, grades: Grades) -> None:
