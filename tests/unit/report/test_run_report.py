@@ -254,3 +254,17 @@ def test_long_text_keeps_its_beginning_and_its_end():
 
 def test_a_bar_is_as_long_as_its_share():
     assert [len(bar(share)) for share in (0.0, 0.001, 0.5, 1.0)] == [0, 1, 10, 20]
+
+
+def test_a_selection_has_what_it_sampled_beside_what_is_trained_on(run):
+    of = {"num_sampled_completions": 40, "num_kept_groups": 8}
+    shares = {"differing": 0.5, "solved": 0.25, "unsolved": 0.25, "masked": 0.0}
+    rows = [
+        {**of, "selection/rounds": 2 + step % 2}
+        | {f"selection/{name}": share for name, share in shares.items()}
+        for step in range(4)
+    ]
+    text = report_markdown(summarize(run), metrics=rows)
+    assert "A step sampled 40 completions in 2.5 rounds and trained on 8.0 groups" in text
+    assert "| differ | 50 % | ██████████ |" in text
+    assert "## Selection" not in report_markdown(summarize(run), metrics=run.metrics())
