@@ -117,13 +117,13 @@ chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 chaos-selections: venv vllm-env  ## Runs that select what they sample, killed 66 times: workers 1 to 3, sampled 0 to 2 steps ahead, two ranks, vLLM
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --selections --kills 66
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --selections --kills $(or $(KILLS),66) $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS)))
 
 nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 minutes (NIGHTS=, FAULTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nights $(if $(NIGHTS),--nights $(NIGHTS)) $(if $(FAULTS),--faults $(FAULTS))
 
 chaos-episodes: venv  ## The same with models that call tools: 200 kills inside episodes
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_chaos

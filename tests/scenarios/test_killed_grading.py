@@ -16,13 +16,17 @@ from tests.support.deployments import PATIENCE_S
 from tests.support.project import write_project
 
 PROBLEMS, COMPLETIONS, SHARDS = 1000, 4, 40
+HELD_OUT = 8
+"""Which are not graded."""
 KILLED_AT = (2, 10, 18, 26, 34)
 """Shards that are scored by then."""
 
 
 def write_problems(folder):
     dice = random.Random(0)
-    words = ["".join(dice.choices(string.ascii_lowercase[:6], k=3)) for _ in range(PROBLEMS)]
+    words = [
+        "".join(dice.choices(string.ascii_lowercase[:6], k=3)) for _ in range(PROBLEMS + HELD_OUT)
+    ]
     rows = [{"prompt": f"{word}{n}=", "answer": word[::-1]} for n, word in enumerate(words)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
