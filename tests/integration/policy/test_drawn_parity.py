@@ -47,7 +47,7 @@ def test_so_does_one_that_distils(request, tmp_path, number):
     check_case(draw(seed, number, family, algorithm="distillation"), tmp_path)
 
 
-@pytest.mark.parametrize("number", [1, 5, 7])
+@pytest.mark.parametrize("number", [1, 5, 7, 15])
 def test_so_does_one_that_trains_on_the_groups_that_a_selection_kept(request, tmp_path, number):
     """Stock TRL is made for their number."""
     case = draw_kept(request.config.getoption("--parity-seed"), number)
