@@ -52,11 +52,15 @@ def test_so_does_one_that_trains_on_the_groups_that_a_selection_kept(request, tm
     """Stock TRL is made for their number."""
     case = draw_kept(request.config.getoption("--parity-seed"), number)
     assert case.kept.num_kept < case.kept.num_sampled
-    check_case(case, tmp_path)
+    check_case(case, tmp_path, micro_batches=case.training["gradient_accumulation_steps"])
 
 
-def check_case(case, tmp_path):
-    training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
+def check_case(case, tmp_path, *, micro_batches=1):
+    training = {
+        **case.training,
+        "gradient_accumulation_steps": micro_batches,
+        "num_iterations": 1,
+    }
     case = dataclasses.replace(case, training=training, num_steps=NUM_STEPS)
     config = configuration(case, tmp_path / "model")
     build_models(case, tmp_path / "model")
