@@ -119,11 +119,14 @@ screenshots: venv  ## Take the pictures of Prefect's pages after a night of the 
 chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=, such as sft,dpo KILLS=60)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
+chaos-selections: venv vllm-env  ## Runs that select what they sample, killed 66 times: workers 1 to 3, sampled 0 to 2 steps ahead, two ranks, vLLM
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --selections --kills $(or $(KILLS),66) $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS)))
+
 nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 minutes (NIGHTS=, FAULTS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.nights $(if $(NIGHTS),--nights $(NIGHTS)) $(if $(FAULTS),--faults $(FAULTS))
 
 chaos-episodes: venv  ## The same with models that call tools: 200 kills inside episodes
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 chaos-recipe: venv  ## A recipe killed in its stages and between them, 20 times each: recipe, stage, both, server (KILLS=, SEED=)
 	$(BIN)/python -m benchmarks.recipe_chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
@@ -143,8 +146,11 @@ bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 bench-learning: venv  ## Do the demos learn? Three seeds each
 	$(BIN)/python -m benchmarks.learning
 
-bench-efficiency: venv  ## Tokens that each selection samples until held-out problems are solved (TASKS=, SEEDS=): hours
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.efficiency $(if $(TASKS),--tasks $(TASKS)) $(if $(SEEDS),--seeds $(SEEDS))
+bench-efficiency: venv  ## Tokens that each selection samples until held-out problems are solved (TASKS=, SELECTIONS=, SEEDS=, RATES=, ITERATIONS=): days
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.efficiency $(if $(TASKS),--tasks $(TASKS)) $(if $(SELECTIONS),--selections $(SELECTIONS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RATES),--rates $(RATES)) $(if $(ITERATIONS),--iterations $(ITERATIONS))
+
+bench-coverage: venv  ## How often the intervals of an evaluation hold the true rate: half a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.coverage
 
 bench-distillation: venv  ## A student of half the demo's size, distilled from it, beside GRPO from the same student
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.distillation
@@ -167,8 +173,8 @@ bench-weights: venv  ## Publish, load and verify weights beside a plain write an
 bench-startup: venv  ## From `mortal train` to its first step: wall, CPU of each process
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.startup
 
-bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|distillation|opd|sft|dpo|kto|reward)
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1)
+bench-parity: venv  ## 200 drawn configurations and 40 with tools: stock TRL, the actor, the actor killed (SEED=, COUNT=, TOOLS=, RANKS=, ALGORITHM=rloo|distillation|opd|sft|dpo|kto|reward, KEPT=1: of groups that a selection kept)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parity --seed $(or $(SEED),0) --count $(or $(COUNT),200) --tools $(or $(TOOLS),40) --algorithm $(or $(ALGORITHM),grpo) --ranks $(or $(RANKS),1) $(if $(KEPT),--kept)
 
 GPU_CHECK = -m benchmarks.gpu_check $(LOAD) $(if $(TINY),--tiny) $(if $(MODEL),--model $(MODEL)) $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON)) $(if $(OUTPUT),--output $(OUTPUT))
 WHEELS_FOR = --quiet --no-deps --only-binary=:all: --python-version $(or $(FOR),3.12) $(foreach n,17 24 26 27 28 31 34,--platform manylinux_2_$(n)_x86_64) --platform manylinux2014_x86_64

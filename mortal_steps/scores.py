@@ -5,6 +5,10 @@ from collections.abc import Mapping
 from mortal_steps.config import RewardsConfig
 from mortal_steps.types import RewardedShard
 
+LEAST_SPREAD = 1e-6
+"""The difference between rewards, as a part of the larger one, below which they count as equal: TRL
+divides by their standard deviation plus 1e-4."""
+
 
 def reward_names(rewards: RewardsConfig) -> tuple[str, ...]:
     """One name per reward, in their order. The name is the one that the reward was given, or its
@@ -29,6 +33,11 @@ def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float
     in training, if all abstained."""
     scored = [weights[name] * score for name, score in scores.items() if score is not None]
     return sum(scored) if scored else None
+
+
+def differ(low: float, high: float) -> bool:
+    """Return whether the higher of two rewards is higher by more than what sums are rounded by."""
+    return high - low > LEAST_SPREAD * max(1.0, abs(high))
 
 
 def total_reward(shard: RewardedShard, weights: Mapping[str, float]) -> tuple[float, int]:

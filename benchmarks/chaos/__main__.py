@@ -4,6 +4,7 @@
     python -m benchmarks.chaos --variants plain lora --kills 30 --seed 5
     python -m benchmarks.chaos --agents             # models that call tools, killed inside episodes
     python -m benchmarks.chaos --variants sft dpo --kills 60    # runs that learn from rows
+    python -m benchmarks.chaos --selections --kills 60          # runs that select what they sample
 
 Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
 a train step, samples more again than was in flight at a kill, hangs or cannot be resumed.
@@ -24,8 +25,8 @@ from pathlib import Path
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
 from benchmarks.output import add_output_option, console, write_results
 from mortal.driver import QUIET_PREFECT
-from tests.support.chaos import agents, rows
-from tests.support.chaos.project import AGENTS, ROWS, VARIANTS
+from tests.support.chaos import agents, rows, selections
+from tests.support.chaos.project import AGENTS, ROWS, SELECTIONS, VARIANTS
 from tests.support.chaos.run import ChaosError
 from tests.support.chaos.schedule import Volley, at_ranks, volleys
 from tests.support.chaos.server import KillableServer
@@ -41,6 +42,8 @@ def main() -> None:
     with _folder(args.keep) as folder, _server(folder) as server:
         if args.agents:
             hands = agents.hands(args.seed, args.kills, args.variants)
+        elif set(args.variants) <= SELECTIONS.keys():
+            hands = selections.hands(args.seed, args.kills, args.variants)
         elif set(args.variants) <= ROWS.keys():
             hands = rows.hands(args.seed, args.kills, args.variants)
         else:
@@ -70,15 +73,21 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
     parser.add_argument("--agents", action="store_true", help="kill inside episodes with tools")
+    parser.add_argument("--selections", action="store_true", help="kill runs that select")
     parser.add_argument(
-        "--variants", nargs="+", choices=[*VARIANTS, *AGENTS, *ROWS], help="default: all"
+        "--variants",
+        nargs="+",
+        choices=[*VARIANTS, *AGENTS, *ROWS, *SELECTIONS],
+        help="default: all",
     )
     add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     args = parser.parse_args()
-    if 0 < len(ROWS.keys() & (args.variants or ())) < len(args.variants):
-        parser.error(f"--variants {' '.join(ROWS)} have kills of their own; run them alone")
-    args.variants = args.variants or list(AGENTS if args.agents else VARIANTS)
+    for others in (ROWS, SELECTIONS):
+        if 0 < len(others.keys() & (args.variants or ())) < len(args.variants):
+            parser.error(f"--variants {' '.join(others)} have kills of their own; run them alone")
+    default = AGENTS if args.agents else SELECTIONS if args.selections else VARIANTS
+    args.variants = args.variants or list(default)
     return args
 
 

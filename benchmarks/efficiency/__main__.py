@@ -1,30 +1,33 @@
 """How many tokens does each selection sample until held-out problems are solved?
 
-    python -m benchmarks.efficiency                                  # hours on two cores
+    python -m benchmarks.efficiency                                  # days on two cores
     python -m benchmarks.efficiency --tasks mixture --seeds 0 1 --selections all curriculum
+    python -m benchmarks.efficiency --rates 7e-4 1.4e-3 --iterations 1 2
+    python -m benchmarks.efficiency --table                          # of what was measured so far
 
-The policy is that of the demo; with the options `warm` it begins after more supervised steps. The
-goal is a mean of .80 right in two evaluations in a row, of 200 held-out problems of three letters,
-each sampled once at temperature 1, as training samples; there is one every ten steps. Each
-selection is compared with `all` of the same seed.
+The policy is that of the demo; with `--start warm` it begins after more supervised steps. The goal
+is a mean of .80 right in two evaluations in a row, of 200 held-out problems of three letters, each
+sampled once at temperature 1, as training samples; there is one every ten steps. Each selection is
+compared with `all` of the same seed, both at their own best of the learning rates.
+
+Runs that the file of results has are not made again, so that a part can be measured at a time.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.efficiency.tasks import TASKS
 from benchmarks.jobs import ROOT
-from benchmarks.output import add_output_option, console, write_results
+from benchmarks.output import add_output_option, console, results_table, write_results
 
 SELECTIONS = {
     "all": [],
@@ -33,30 +36,24 @@ SELECTIONS = {
     "screen": ["selection.type=screen"],
     "dynamic": ["selection.type=dynamic"],
 }
-OPTIONS = {
-    "demo": [],
-    "warm": ["model.warm_start.steps=120"],
-    "2 iterations": ["training.num_iterations=2"],
-    "3x rate": ["training.learning_rate=2.1e-3"],
-}
+STARTS = {"demo": [], "warm": ["model.warm_start.steps=120"]}
+ASKED = ("task", "start", "iterations", "rate", "selection", "seed", "goal", "max_steps")
+"""What a run is a function of."""
+
+Run = Mapping[str, Any]
 
 
 def main() -> None:
     args = _parse()
-    runs: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="efficiency-") as folder:
-        for task in args.tasks:
-            for options in args.options:
-                for seed in args.seeds:
-                    for name in args.selections:
-                        overrides = [*SELECTIONS[name], *OPTIONS[options]]
-                        job = {"task": task, "options": options, "selection": name, "seed": seed}
-                        rest = {"max_steps": args.max_steps, "goal": args.goal}
-                        runs.append(
-                            _run(Path(folder), len(runs), {**job, **rest, "overrides": overrides})
-                        )
-                        console.print(_line(runs[-1]))
-                        write_results(args.output, {"runs": runs})
+    runs = json.loads(args.output.read_text())["runs"] if args.output.exists() else []
+    measured = {_asked(run) for run in runs}
+    for job in [] if args.table else _jobs(args):
+        if _asked(job) in measured:
+            continue
+        with tempfile.TemporaryDirectory(prefix="efficiency-") as folder:
+            runs.append(_run(Path(folder), job))
+        console.print(_line(runs[-1]))
+        write_results(args.output, {"runs": runs}, told=False)
     _print(runs)
 
 
@@ -70,49 +67,117 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--selections", nargs="+", choices=list(SELECTIONS), default=list(SELECTIONS)
     )
-    parser.add_argument("--options", nargs="+", choices=list(OPTIONS), default=["demo"])
+    parser.add_argument("--start", choices=list(STARTS), default="warm")
+    parser.add_argument("--rates", nargs="+", type=float, default=[7e-4, 1.4e-3, 2.8e-3])
+    parser.add_argument("--iterations", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)))
     parser.add_argument("--goal", type=float, default=0.8)
     parser.add_argument("--max-steps", type=int, default=400)
+    parser.add_argument("--table", action="store_true", help="print what was measured, no more")
     add_output_option(parser, "efficiency")
     return parser.parse_args()
 
 
-def _run(folder: Path, number: int, job: dict[str, Any]) -> dict[str, Any]:
-    output = folder / f"{number}.json"
-    asked = json.dumps({**job, "folder": str(folder / str(number)), "output": str(output)})
+def _jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    drawn = itertools.product(args.seeds, args.tasks, args.iterations, args.rates, args.selections)
+    for seed, task, iterations, rate, selection in drawn:
+        yield {
+            **{"task": task, "start": args.start, "iterations": iterations, "rate": rate},
+            **{"selection": selection, "seed": seed, "goal": args.goal},
+            "max_steps": args.max_steps,
+        }
+
+
+def _asked(run: Run) -> tuple[Any, ...]:
+    return tuple(run[name] for name in ASKED)
+
+
+def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
+    output = folder / "outcome.json"
+    overrides = [
+        *(*SELECTIONS[job["selection"]], *STARTS[job["start"]]),
+        f"training.num_iterations={job['iterations']}",
+        f"training.learning_rate={job['rate']}",
+    ]
+    given = {**job, "overrides": overrides, "folder": str(folder / "run"), "output": str(output)}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "benchmarks.efficiency.run", asked]
+    command = [sys.executable, "-m", "benchmarks.efficiency.run", json.dumps(given)]
     subprocess.run(command, check=True, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-    found: dict[str, Any] = json.loads(output.read_text())
-    return {name: value for name, value in found.items() if name not in ("folder", "output")}
+    return {**job, **json.loads(output.read_text())}
 
 
-def _line(run: dict[str, Any]) -> str:
+def _line(run: Run) -> str:
     reached = f"{run['tokens']:,} tokens" if run["reached"] else "not reached"
-    names = f"{run['task']:<8} {run['options']:<13} seed {run['seed']} {run['selection']:<11}"
-    return f"{names} {reached} in {run['steps']} steps, {run['cpu_s']:.0f} s CPU"
+    names = f"{run['task']:<8} {run['start']} {run['iterations']} x {run['rate']:g}"
+    steps = f"{run['steps']} steps, {run['cpu_s']:.0f} s CPU"
+    return f"{names:<26} seed {run['seed']} {run['selection']:<11} {reached} in {steps}"
 
 
-def _print(runs: list[dict[str, Any]]) -> None:
-    """Print the median of each selection's ratio to `all` of the same task, options and seed."""
-    of_all = {_place(run): run for run in runs if run["selection"] == "all" and run["reached"]}
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for run in runs:
-        beside = of_all.get(_place(run))
-        if beside is not None:
-            key = (run["task"], run["options"], run["selection"])
-            ratio = run["tokens"] / beside["tokens"] if run["reached"] else float("inf")
-            found[key].append(ratio)
-    table = Table("task", "options", "selection", "tokens beside `all`", "of each seed")
-    for (task, options, name), ratios in found.items():
-        each = " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
-        table.add_row(task, options, name, f"{statistics.median(ratios):.2f}", each)
+def _print(runs: Sequence[Run]) -> None:
+    """Print the tokens of each selection at its best learning rate, beside those of `all`."""
+    table = results_table(
+        "tokens to the goal, each at its best learning rate",
+        *("task", "start", "iterations", "selection", "rate", "tokens, median"),
+        *("beside `all`, 1 iteration", "of each seed", "of those at one rate"),
+        left=("task", "start", "selection", "of each seed"),
+    )
+    settings = dict.fromkeys(tuple(run[name] for name in ASKED[:3]) for run in runs)
+    for setting in settings:
+        task, start, iterations = setting
+        beside = _at_best_rate(runs, (task, start, 1, "all"))
+        for name in SELECTIONS:
+            mine = _at_best_rate(runs, (*setting, name))
+            if not mine:
+                continue
+            rate = next(iter(mine.values()))["rate"]
+            median = statistics.median(map(_tokens, mine.values()))
+            ratios = _ratios(mine, beside)
+            here = _ratios(mine, _at_rate(runs, (task, start, 1, "all"), rate))
+            table.add_row(
+                *(task, start, str(iterations), name, f"{rate:g}", _told(median, ",.0f")),
+                *(_median(ratios), " ".join(f"{each:.2f}" for each in sorted(ratios))),
+                _median(here),
+            )
     console.print(table)
 
 
-def _place(run: dict[str, Any]) -> tuple[str, str, int]:
-    return run["task"], run["options"], run["seed"]
+def _at_best_rate(runs: Sequence[Run], place: tuple[Any, ...]) -> Mapping[int, Run]:
+    """Return the runs of a place by seed, at the learning rate with the lowest median."""
+    rates = sorted({run["rate"] for run in runs if _place(run) == place})
+    found = [_at_rate(runs, place, rate) for rate in rates]
+    # A rate that was tried with fewer seeds is not compared.
+    most = max(map(len, found), default=0)
+    whole = [each for each in found if len(each) == most]
+    return min(whole, key=lambda each: statistics.median(map(_tokens, each.values())), default={})
+
+
+def _at_rate(runs: Sequence[Run], place: tuple[Any, ...], rate: float) -> Mapping[int, Run]:
+    return {run["seed"]: run for run in runs if _place(run) == place and run["rate"] == rate}
+
+
+def _place(run: Run) -> tuple[Any, ...]:
+    return run["task"], run["start"], run["iterations"], run["selection"]
+
+
+def _tokens(run: Run) -> float:
+    return float(run["tokens"]) if run["reached"] else float("inf")
+
+
+def _ratios(mine: Mapping[int, Run], beside: Mapping[int, Run]) -> list[float]:
+    """Return the ratio of the tokens by seed, where both are there and `all` came to the goal."""
+    return [
+        _tokens(run) / _tokens(beside[seed])
+        for seed, run in mine.items()
+        if seed in beside and beside[seed]["reached"]
+    ]
+
+
+def _median(ratios: Sequence[float]) -> str:
+    return _told(statistics.median(ratios), ".2f") if ratios else ""
+
+
+def _told(number: float, how: str) -> str:
+    return "not reached" if number == float("inf") else f"{number:{how}}"
 
 
 if __name__ == "__main__":

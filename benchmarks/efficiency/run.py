@@ -44,7 +44,6 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     tokens = [row["num_sampled_tokens"] for row in _lines(folder, "metrics")]
     judged = [[row["step"], row["right"]] for row in _lines(folder, "evaluations")]
     return {
-        **job,
         "reached": reached,
         "steps": len(tokens),
         "tokens": sum(tokens),

@@ -5,6 +5,7 @@
     python -m benchmarks.parity --algorithm rloo      # or distillation, opd
     python -m benchmarks.parity --algorithm sft --count 100   # or dpo, kto, reward
     python -m benchmarks.parity --ranks 2 --count 40   # every second one by FSDP2
+    python -m benchmarks.parity --kept --count 50      # batches of which a selection kept a part
     python -m benchmarks.parity --seed 7 --only 13 --keep /tmp/case   # one of them, with its files
 
 Stock `train()` of GRPOTrainer, RLOOTrainer or a DistillationTrainer, the actor on the same recorded
@@ -30,7 +31,7 @@ from benchmarks.output import add_output_option, console, results_table, write_r
 from benchmarks.parity import rows
 from benchmarks.parity.tools import Compared, compare
 from tests.support.environments.drawn import draw as draw_with_tools
-from tests.support.parity.cases import Case, draw, draw_on_ranks
+from tests.support.parity.cases import Case, draw, draw_kept, draw_on_ranks
 from tests.support.parity.rows_cases import KINDS
 from tests.support.parity.trial import Trial, attempt, context
 
@@ -41,7 +42,10 @@ def main() -> int:
     if args.algorithm in KINDS:
         return rows.main(args)
     numbers = args.only or range(args.count)
-    if args.ranks == 1:
+    if args.kept:
+        cases = [draw_kept(args.seed, each, args.ranks, args.algorithm) for each in numbers]
+        args.tools = 0
+    elif args.ranks == 1:
         cases = [draw(args.seed, number, algorithm=args.algorithm) for number in numbers]
     else:
         cases = [draw_on_ranks(args.seed, each, args.ranks, args.algorithm) for each in numbers]
@@ -83,6 +87,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="configurations to draw")
     parser.add_argument("--tools", type=int, default=40, help="dialogues with tools to draw (GRPO)")
     parser.add_argument("--ranks", type=int, default=1, help="processes that train together")
+    parser.add_argument("--kept", action="store_true", help="train on a part of what is sampled")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
     parser.add_argument("--keep", type=Path, help="new folder for the files of the runs")
@@ -111,6 +116,7 @@ def _line(trial: Trial) -> str:
         f"{case.architecture:11}",
         f"{lora} {case.model['dtype']:8}",
         _on_ranks(case),
+        _kept(case),
         f"{case.optimizer}, {case.schedule}, {_method(case)}",
         f"{trial.num_updates} updates, {trial.num_kills} kills",
         trial.found,
@@ -121,6 +127,10 @@ def _line(trial: Trial) -> str:
 def _on_ranks(case: Case) -> str:
     ranks = case.training.get("ranks", 1)
     return "" if ranks == 1 else f"{ranks} ranks, {case.training.get('sharding', 'none')}"
+
+
+def _kept(case: Case) -> str:
+    return f"{case.kept.num_kept} of {case.kept.num_sampled} kept" if case.kept else ""
 
 
 def _method(case: Case) -> str:

@@ -17,7 +17,7 @@ def show_comparison(found: Comparison) -> None:
     heading = ("run", "status", "steps", "tokens", "hours", "training", "best", "at step", "last")
     lines = [
         (
-            run.run_id,
+            run.name,
             run.status,
             str(run.steps),
             f"{run.tokens:,}",
@@ -33,7 +33,7 @@ def show_comparison(found: Comparison) -> None:
     if not found.differences:
         typer.echo("their configurations decide the same numbers")
         return
-    names = ("key", *(run.run_id for run in found.runs))
+    names = ("key", *(run.name for run in found.runs))
     rows = [(key, *map(_short, values)) for key, values in found.differences.items()]
     print_columns([names, *rows], title="in what their configurations differ")
 

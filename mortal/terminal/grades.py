@@ -1,6 +1,7 @@
 """`mortal grade`: how often a model solves the problems of a dataset."""
 
 from collections import Counter
+from math import inf
 from statistics import fmean
 
 from rich.text import Text
@@ -25,7 +26,7 @@ def show_grades(grades: Grades, seed: int) -> None:
         console.print("no completion has a reward")
         return
     never, always = rates.count(0.0), rates.count(1.0)
-    console.print(Text(f"a solution has a reward of {number(grades.success)} or more", style="dim"))
+    console.print(Text(_solutions(grades.success), style="dim"))
     counts = Counter(min(int(rate * BINS), BINS - 1) for rate in rates if 0 < rate < 1)
     longest = max(never, always, *counts.values(), 1)
     rows = [("never", never)]
@@ -34,6 +35,12 @@ def show_grades(grades: Grades, seed: int) -> None:
         bar = "█" * round(WIDTH * count / longest)
         console.print(Text(f"{name:>8} {count:>7,} {bar}"))
     _print_advice(grades, never + always)
+
+
+def _solutions(success: float) -> str:
+    if success == inf:
+        return "all completions have the same reward, not above 0: none counts as a solution"
+    return f"a solution has a reward of {number(success)} or more"
 
 
 def _line(grades: Grades, k: int, seed: int) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mortal_steps.errors import DataError
@@ -22,6 +24,8 @@ By = Literal["tokens", "steps"]
 BYS: tuple[By, ...] = get_args(By)
 MISSING = "-"
 WIDTH, HEIGHT, DPI = 9.0, 4.5, 110
+MOST_TICKS = 6
+NAME_CHARS = 32
 
 Row = Mapping[str, Any]
 
@@ -30,6 +34,8 @@ Row = Mapping[str, Any]
 class Compared:
     """A run among others."""
 
+    name: str
+    """Its id; with the folder of its runs, if another has the same id."""
     run_id: str
     status: str
     steps: int
@@ -63,20 +69,37 @@ def compare(runs: Sequence[Run], metric: str | None = None) -> Comparison:
     if metric is not None and metric not in known:
         there = ", ".join(sorted(known)) or "none"
         raise DataError(f"no evaluation has the score {metric!r}; they have {there}")
+    names = _names(runs)
     return Comparison(
         metric=name,
-        runs=[_compared(run, name) for run in runs],
+        runs=[_compared(run, each, name) for run, each in zip(runs, names, strict=True)],
         differences=_differences([_flat(run.config.identity()) for run in runs]),
     )
 
 
-def _compared(run: Run, metric: str) -> Compared:
+def _names(runs: Sequence[Run]) -> list[str]:
+    ids = [run.info.run_id for run in runs]
+    return [
+        run.info.run_id
+        if ids.count(run.info.run_id) == 1
+        else _told_apart(run.store.root, [other.store.root for other in runs])
+        for run in runs
+    ]
+
+
+def _told_apart(root: Path, others: Sequence[Path]) -> str:
+    """Return the path of a run from the folder that all of them are in."""
+    return str(root.resolve().relative_to(os.path.commonpath([o.resolve() for o in others])))
+
+
+def _compared(run: Run, name: str, metric: str) -> Compared:
     rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
     steps, scores = points(judged, metric)
     merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
     lower = metric.endswith("loss")
     best = (min if lower else max)(scores, default=None)
     return Compared(
+        name=name,
         run_id=run.info.run_id,
         status=run.status(),
         steps=run.manifest.step,
@@ -117,21 +140,24 @@ def picture(runs: Sequence[Run], comparison: Comparison, by: By) -> bytes:
     """Draw a PNG of training and of the held-out scores, against sampled tokens or steps."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     training, held_out = figure.subplots(1, 2)
     merit = "loss" if comparison.metric == "loss" else "reward"
-    for run in runs:
+    for run, compared in zip(runs, comparison.runs, strict=True):
         rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
         at = dict(zip([0, *(row["step"] for row in rows)], [0, *_tokens(rows)], strict=True))
-        _draw(training, run.info.run_id, rows, merit, at if by == "tokens" else None, smooth=True)
-        _draw(held_out, run.info.run_id, judged, comparison.metric, at if by == "tokens" else None)
+        _draw(training, compared.name, rows, merit, at if by == "tokens" else None, smooth=True)
+        _draw(held_out, compared.name, judged, comparison.metric, at if by == "tokens" else None)
     named = "sampled tokens" if by == "tokens" else "train steps"
     training.set(title="training", xlabel=named, ylabel=f"mean {merit}")
     held_out.set(title="held out", xlabel=named, ylabel=comparison.metric)
     for axes in (training, held_out):
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     held_out.legend(loc="best", fontsize="x-small", framealpha=0.6)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
@@ -150,4 +176,5 @@ def _draw(
     steps, values = points(rows, key)
     where = steps if at is None else [at.get(step, 0) for step in steps]
     marker = "" if smooth else "o"
-    axes.plot(where, means(values) if smooth else values, label=name[:32], marker=marker)
+    label = name if len(name) <= NAME_CHARS else f"…{name[1 - NAME_CHARS :]}"
+    axes.plot(where, means(values) if smooth else values, label=label, marker=marker)

@@ -8,7 +8,7 @@ from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.runs.run import Run
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.scores import differ, reward_weights, weighted_sum
 from mortal_steps.types import GeneratedShard, Prompt, RewardedShard
 
 Verdict = Literal["solved", "unsolved", "worse", "between", "never"]
@@ -107,9 +107,13 @@ def _groups(run: Run, step: int) -> Iterator[tuple[str, Prompt, list[float]]]:
 
 
 def _rate(reward: float, low: float, high: float) -> float:
-    if high > low:
-        return (reward - low) / (high - low)
-    return float(high > 0)
+    """Return a mean reward as a part of the range; exactly 0 and 1 at its ends, which a mean of
+    equal rewards misses by what it is rounded."""
+    if not differ(low, high):
+        return float(high > 0)
+    if not differ(low, reward):
+        return 0.0
+    return (reward - low) / (high - low) if differ(reward, high) else 1.0
 
 
 def _verdict(rates: Sequence[float]) -> Verdict:

@@ -49,6 +49,7 @@ def _write(run: Run) -> None:
     held_out, shown = HeldOutScores(run), shown_evaluations(evaluations)
     markdown = report_markdown(
         summarize(run),
+        metrics=metrics,
         evaluations=evaluations,
         intervals={row["step"]: held_out.intervals(row["step"]) for _, row in shown},
         notices=read_notices(run.store),

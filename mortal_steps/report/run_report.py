@@ -17,6 +17,7 @@ from mortal_steps.report.held_out import Gain, gain_text
 from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
+from mortal_steps.report.selection import selection_in_words
 from mortal_steps.report.summary import RunSummary, quarantine_in_words
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
@@ -33,20 +34,22 @@ MOST_SCORES = 12
 def report_markdown(
     run: RunSummary,
     *,
+    metrics: Sequence[Row] = (),
     evaluations: Sequence[Row] = (),
     intervals: Mapping[int, Mapping[str, Interval]] = MappingProxyType({}),
     notices: Sequence[Notice] = (),
     samples: Sequence[Sample] = (),
     picture: str | None = None,
 ) -> str:
-    """Return the report, with what models, datasets and functions say fenced. `evaluations` are the
-    rows of evaluations.jsonl, and `intervals` those of the ones in `shown_evaluations`, by their
-    step; `picture` names the file of the reward curve, once there is a
-    step."""
+    """Return the report, with what models, datasets and functions say fenced. `metrics` and
+    `evaluations` are the rows of those logs, and `intervals` those of the ones in
+    `shown_evaluations`, by their step; `picture` names the file of the reward curve, once there
+    is a step."""
     parts = [
         *_heading(run),
         *_rewards(run, picture),
         *_functions(run.functions),
+        *selection_in_words(metrics),
         *_evaluations(evaluations, intervals, run.eval_gain),
         *_timings(run),
         *_samples(samples),

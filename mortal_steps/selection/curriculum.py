@@ -46,7 +46,10 @@ class Curriculum(SelectionConfig, extra="forbid"):
     def _promise(self, draw: Draw, row: int) -> float:
         """Draw a pass rate of the problem and return the variance of its rewards."""
         right, wrong = draw.by_value.get(draw.value_of(row), (0.0, 0.0))
-        mean = (right + 0.5) / (right + wrong + 1.0)
+        # What is not known counts as half a completion: more, and a dataset that is mostly too
+        # hard would take in many of its rows by mistake.
+        unknown = 0.5 / draw.num_generations
+        mean = (right + unknown) / (right + wrong + 2 * unknown)
         weight = self.prior if right + wrong > FEW else 1.0
         own_right = own_wrong = 0.0
         if (seen := draw.seen.get(row)) is not None:

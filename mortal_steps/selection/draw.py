@@ -10,9 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LEAST_SPREAD = 1e-6
-"""The difference between rewards, as a part of the largest one, below which they count as equal:
-TRL divides by their standard deviation plus 1e-4."""
+from mortal_steps.scores import differ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,9 +39,7 @@ class Scores:
     def differ(self) -> bool:
         """Whether anything can be learned from the group: two of its rewards differ."""
         known = self.known
-        if len(known) < 2:
-            return False
-        return max(known) - min(known) > LEAST_SPREAD * max(1.0, abs(max(known)))
+        return len(known) >= 2 and differ(min(known), max(known))
 
 
 @dataclass(kw_only=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mortal_steps.scores import differ
 from mortal_steps.selection.record import FEWEST, Selected
 
 KEPT_OF_GROUP = 0.5
@@ -82,7 +83,10 @@ class History:
 
     def _learn_group(self, row: int, count: int, total: float) -> None:
         low, high = self.low or 0.0, self.high or 0.0
-        right = (total - count * low) / (high - low) if high > low else count * float(high > 0)
+        if differ(low, high):
+            right = min(max((total - count * low) / (high - low), 0.0), float(count))
+        else:
+            right = count * float(high > 0)
         seen = self.seen.setdefault(row, Seen())
         seen.visits, seen.last_step = seen.visits + 1, self.step
         seen.right = KEPT_OF_GROUP * seen.right + right

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from mortal_steps.scores import differ
 from mortal_steps.selection.draw import Ask, Scores
 
 FEWEST = 2
@@ -64,7 +65,7 @@ class Selected:
                 verdict = "differing"
             else:
                 high = max(self.highs[number] for number in chain if self.num_scored[number])
-                verdict = "solved" if high >= best else "unsolved"
+                verdict = "unsolved" if differ(high, best) else "solved"
             counts[verdict] += 1
         return {name: count / len(groups) for name, count in counts.items()}
 

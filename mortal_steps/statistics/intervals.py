@@ -14,6 +14,8 @@ Z = 1.959963984540054
 """The standard normal distribution has 95 % of its mass between -Z and Z."""
 TAILS = (0.025, 0.975)
 DRAWS = 2000
+ROUNDED = 1e-9
+"""Of a score, the part by which equal ones may differ: sums of scores are rounded."""
 AT_ONCE = 1 << 22
 """Scores drawn at a time, which bounds memory."""
 
@@ -38,7 +40,7 @@ def interval_of(scores: Sequence[float], seed: Sequence[int]) -> Interval | None
     if is_binary(scores):
         low, high = wilson(round(sum(scores)), len(scores))
         return Interval(low=low, high=high, method="wilson")
-    if min(scores) == max(scores):
+    if are_alike(scores):
         return None
     low, high = bootstrap(scores, seed)
     return Interval(low=low, high=high, method="bootstrap")
@@ -47,6 +49,11 @@ def interval_of(scores: Sequence[float], seed: Sequence[int]) -> Interval | None
 def is_binary(scores: Sequence[float]) -> bool:
     """Return whether each score is 0 or 1."""
     return all(score in (0, 1) for score in scores)
+
+
+def are_alike(scores: Sequence[float]) -> bool:
+    """Return whether scores are equal, but for what they are rounded by."""
+    return max(scores) - min(scores) <= ROUNDED * max(1.0, *map(abs, scores))
 
 
 def wilson(num_right: int, num_problems: int) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mortal_steps.statistics.intervals import bootstrap, is_binary, wilson
+from mortal_steps.statistics.intervals import are_alike, bootstrap, is_binary, wilson
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -57,7 +57,7 @@ def _interval(
     differences: Sequence[float], seed: Sequence[int], *, of_shares: bool
 ) -> tuple[float | None, float | None]:
     first = differences[0]
-    if any(difference != first for difference in differences):
+    if not are_alike(differences):
         return bootstrap(differences, seed)
     if not of_shares:
         return None, None

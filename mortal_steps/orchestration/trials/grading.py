@@ -10,6 +10,7 @@ flight.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,6 +19,7 @@ from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.scoring import ModelScoring, Report
 from mortal_steps.plan.parts import Plan
+from mortal_steps.scores import differ
 from mortal_steps.statistics.passing import pass_at
 from mortal_steps.store.files import locked_at_once, write_atomically
 from mortal_steps.types import Problem, SamplingParams
@@ -70,7 +72,7 @@ class Grades:
     problems: Sequence[Graded]
     num_generations: int
     success: float
-    """The reward from which on a completion counts as a solution."""
+    """The reward from which on a completion counts as a solution; infinite if none does."""
 
     @property
     def scored(self) -> list[Graded]:
@@ -121,7 +123,8 @@ class Grading:
     ) -> Grades:
         """Return the grades. `model` is a folder of a finished model and its digest; by default, it
         is the one that a run would begin with. `success` is the lowest reward of a solution, by
-        default the highest reward that any completion got. `report` is told how many completions
+        default the highest reward that any completion got, unless all got the same and it is not
+        above 0: then none is a solution. `report` is told how many completions
         there are, and how many there will be. Raises what workers raise."""
         path, sha256 = model or self._scoring.starting_model()
         key = self._scoring.key(sha256, [self._count, self._size])
@@ -132,18 +135,23 @@ class Grading:
             await self._scoring.score(folder, path, report)
         rewards = [each.rewards for each in self._scoring.scored(folder)]
         known = [[each for each in group if each is not None] for group in rewards]
-        best = max((reward for group in known for reward in group), default=0.0)
-        least = best if success is None else success
+        least = _least_of_solutions(known) if success is None else success
         graded = [
             Graded(
                 problem=problem,
                 num_scored=len(group),
-                num_solved=sum(reward >= least for reward in group),
+                num_solved=sum(not differ(reward, least) for reward in group),
                 mean_reward=fmean(group) if group else None,
             )
             for problem, group in zip(self._problems, known, strict=True)
         ]
         return Grades(problems=graded, num_generations=self._count, success=least)
+
+
+def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
+    every = [reward for group in rewards for reward in group]
+    best = max(every, default=0.0)
+    return best if best > 0 or differ(min(every, default=0.0), best) else inf
 
 
 def write_rows(path: Path, grades: Grades) -> None:

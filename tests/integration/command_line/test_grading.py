@@ -2,11 +2,19 @@
 
 import asyncio
 import json
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from mortal_steps.orchestration.trials.grading import FOLDER, Graded, Grades, Grading, write_rows
+from mortal_steps.orchestration.trials.grading import (
+    FOLDER,
+    Graded,
+    Grades,
+    Grading,
+    _least_of_solutions,
+    write_rows,
+)
 from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.loader import load_config
@@ -72,6 +80,20 @@ def graded(num_solved, num_scored=8) -> Graded:
 )
 def test_a_group_is_as_large_as_it_takes_to_see_one_that_differs(problem, rate, size):
     assert (problem.pass_rate, problem.group_size) == (rate, size)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "least"),
+    [
+        ([[0.0, 0.0], [0.0]], inf),
+        ([[-1.0], [-1.0]], inf),
+        ([[0.5], [0.5]], 0.5),
+        ([[-1.0], [0.0]], 0.0),
+        ([[], []], inf),
+    ],
+)
+def test_where_all_completions_fail_alike_none_is_a_solution(rewards, least):
+    assert _least_of_solutions(rewards) == least
 
 
 def test_the_file_is_the_dataset_with_its_grades(tmp_path):

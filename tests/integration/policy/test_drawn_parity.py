@@ -9,10 +9,9 @@ import pytest
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.on_disk import weights
 from tests.support.parity.architectures import CONVERTED, PLAIN
-from tests.support.parity.cases import OPTIMIZERS, SCHEDULES, draw
-from tests.support.parity.sides import build_models, configuration
+from tests.support.parity.cases import OPTIMIZERS, SCHEDULES, draw, draw_kept
+from tests.support.parity.sides import build_models, configuration, shown
 from tests.support.parity.trial import attempt, context
-from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run
 from tests.support.policy.stock import Recorder, run_stock
 
@@ -55,17 +54,30 @@ def test_so_does_one_that_learns_from_what_teachers_said(request, tmp_path, numb
     check_case(draw(seed, number, family, algorithm="opd"), tmp_path)
 
 
-def check_case(case, tmp_path):
-    training = {**case.training, "gradient_accumulation_steps": 1, "num_iterations": 1}
-    case = dataclasses.replace(case, training=training)
+@pytest.mark.parametrize("number", [1, 5, 7, 15])
+def test_so_does_one_that_trains_on_the_groups_that_a_selection_kept(request, tmp_path, number):
+    """Stock TRL is made for their number."""
+    case = draw_kept(request.config.getoption("--parity-seed"), number)
+    assert case.kept.num_kept < case.kept.num_sampled
+    check_case(case, tmp_path, micro_batches=case.training["gradient_accumulation_steps"])
+
+
+def check_case(case, tmp_path, *, micro_batches=1):
+    training = {
+        **case.training,
+        "gradient_accumulation_steps": micro_batches,
+        "num_iterations": 1,
+    }
+    case = dataclasses.replace(case, training=training, num_steps=NUM_STEPS)
     config = configuration(case, tmp_path / "model")
     build_models(case, tmp_path / "model")
-    batches = [make_batch(config, step) for step in range(NUM_STEPS)]
+    fewer, batches = shown(case, config)
     recorder = Digests()
-    stock = run_stock(config, str(tmp_path / "model"), tmp_path / "stock", batches, recorder)
+    stock = run_stock(fewer, str(tmp_path / "model"), tmp_path / "stock", batches, recorder)
     recorder.trainer.save_model(str(tmp_path / "final"))
 
-    run = make_run(tmp_path / "run", config, str(tmp_path / "model"), num_steps=NUM_STEPS)
+    model = str(tmp_path / "model")
+    run = make_run(tmp_path / "run", config, model, num_steps=NUM_STEPS, kept=case.kept)
     first = run.actor()
     results = run.train(first, range(1))
     first.checkpoint(step=1, best_score=None)

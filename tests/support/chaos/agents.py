@@ -60,6 +60,12 @@ def add(amount: int, call_id: str) -> str:
 def lottery(completions, **kwargs):
     """Other for nearly every completion, so that each step moves the weights."""
     return [sum(map(ord, str(messages))) % 11 / 10 for messages in completions]
+
+
+def seldom(completions, target, **kwargs):
+    """The same for one problem in three; for the others, no completion is better than another."""
+    rewards = lottery(completions)
+    return [0.0 if of % 3 else reward for reward, of in zip(rewards, target)]
 '''
 
 ASKING = '''

@@ -35,6 +35,7 @@ def digests(run_dir: Path, num_steps: int) -> Digests:
         **{name: _of(content) for name, content in _learned_from(run_dir)},
         "metrics": _of(_rows(run_dir / "metrics.jsonl")),
         "evaluations": _of(_rows(run_dir / "evaluations.jsonl")),
+        **{log.stem: _of(_rows(log)) for log in run_dir.glob("selections.jsonl")},
     }
 
 

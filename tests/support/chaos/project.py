@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.paths import VLLM_PYTHON
+
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "plain": (),
     "staleness-1": ("rollout.staleness=1",),
@@ -33,6 +35,7 @@ AGENTS: Mapping[str, tuple[str, ...]] = {
     "agent-staleness-1": ("rollout.staleness=1",),
     "agent-3-workers": ("rollout.num_rollout_workers=3",),
     "agent-own-cells": ('environment.cell="episode"',),
+    "agent-selecting": ("selection.type=dynamic", 'rewards.functions=["shop.py:seldom"]'),
     "tools": (),
     "asking": (),
     "asking-served": (),
@@ -44,6 +47,33 @@ OpenEnv's."""
 
 ROWS: Mapping[str, tuple[str, ...]] = {"sft": (), "dpo": ()}
 """The same of runs that learn from rows (rows.py)."""
+
+SELDOM = 'rewards.functions=["rewards.py:seldom"]'
+SELECTING: Mapping[str, tuple[str, ...]] = {
+    "dynamic": ("selection.type=dynamic", SELDOM),
+    "screen": ("selection.type=screen", "selection.first=2", SELDOM),
+    "curriculum": ("selection.type=curriculum", "selection.pool=2", SELDOM),
+}
+KINDS = tuple(SELECTING)
+SELECTIONS: Mapping[str, tuple[str, ...]] = {
+    f"{(kind := KINDS[(workers + ahead) % 3])}-{workers}-workers-{ahead}-ahead": (
+        *SELECTING[kind],
+        f"rollout.num_rollout_workers={workers}",
+        f"rollout.staleness={ahead}",
+    )
+    for workers in (1, 2, 3)
+    for ahead in (0, 1, 2)
+} | {
+    "dynamic-ranks": (*SELECTING["dynamic"], "training.ranks=2"),
+    "screen-vllm": (
+        *SELECTING["screen"],
+        "rollout.engine=vllm",
+        f"rollout.python={VLLM_PYTHON}",
+        "rollout.num_rollout_workers=1",
+    ),
+}
+"""The same of runs that select what they sample (selections.py); most of their groups are of no
+use."""
 
 SERVED = ("asking-served", "served")
 """Those of them with a server that can be killed."""
@@ -58,6 +88,15 @@ def lottery(completions, answer, **kwargs):
     """Other for nearly every completion, so that each step moves the weights."""
     time.sleep(0.02)  # long enough to be killed in
     return [sum(map(ord, text + right)) % 11 / 10 for text, right in zip(completions, answer)]
+
+
+def seldom(completions, answer, **kwargs):
+    """The same for one word in three; for the others, no completion is better than another."""
+    rewards = lottery(completions, answer)
+    return [
+        reward if sum(map(ord, right)) % 3 == 0 else 0.0
+        for reward, right in zip(rewards, answer)
+    ]
 '''
 
 MODEL_AND_DATA = """

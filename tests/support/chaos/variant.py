@@ -14,7 +14,7 @@ from mortal_steps.runs.verify import check_run
 from tests.support.chaos.agents import write_agents
 from tests.support.chaos.comparison import Digests, Work, digests, work_of
 from tests.support.chaos.game_server import GameServer
-from tests.support.chaos.project import AGENTS, ROWS, SERVED, VARIANTS, write_project
+from tests.support.chaos.project import AGENTS, ROWS, SELECTIONS, SERVED, VARIANTS, write_project
 from tests.support.chaos.rows import faults_of_rows, write_rows
 from tests.support.chaos.run import ChaosError, ChaosRun, Killable, RunOutcome
 from tests.support.chaos.schedule import Volley
@@ -52,7 +52,10 @@ class Variant:
         """`settings` are those of the runs under fire alone, `others` what else can be killed."""
         self.name = name
         self.folder = folder / name
-        self.settings = (*{**VARIANTS, **AGENTS, **ROWS}[name], f"training.max_steps={steps}")
+        self.settings = (
+            *{**VARIANTS, **AGENTS, **ROWS, **SELECTIONS}[name],
+            f"training.max_steps={steps}",
+        )
         self._server = server
         self._steps = steps
         self._say = say

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support.parity.architectures import ARCHITECTURES, MIXTURES, PLAIN
+from tests.support.policy.kept import Kept
+from tests.support.policy.rollouts import make_config
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw_torch": {},
@@ -83,6 +85,8 @@ class Case:
     since it began."""
     teacher: Mapping[str, Any] | None = None
     """Shape of the teacher that is learned from: its `architecture`, and sizes of it."""
+    kept: Kept | None = None
+    """Where more is sampled than trained on; stock TRL is made for what is kept."""
     forks_ranks: bool = False
     """Whether the actor forks its other ranks, which saves their imports."""
 
@@ -136,6 +140,27 @@ def draw_on_ranks(seed: int, number: int, ranks: int, algorithm: str = "grpo") -
         if "lora" in training:
             training["lora"] = {**training["lora"], "peft": {}, "publish": "adapter"}
     return dataclasses.replace(case, training=training)
+
+
+def draw_kept(seed: int, number: int, ranks: int = 1, algorithm: str = "grpo") -> Case:
+    """Case `number` of a seed, in which a selection keeps other groups than all that it sampled,
+    and mostly fewer than the run's batch has."""
+    if ranks == 1:
+        case = draw(seed, number, algorithm=algorithm)
+    else:
+        case = draw_on_ranks(seed, number, ranks, algorithm)
+    source = random.Random(f"{seed}-{number}-kept")
+    training = {**case.training, "batch_size": 4, "num_generations": source.choice([3, 4])}
+    if training.get("gradient_accumulation_steps", 1) * ranks > 1:
+        training["num_generations"] = 4
+    divides = make_config(**training).training.divides
+    num_kept = source.choice([n for n in (1, 2, 3, 3, 4) if divides(n)])
+    kept = Kept(
+        num_sampled=num_kept + source.randint(1, 4),
+        num_kept=num_kept,
+        first=source.choice([None, 1, 2]),
+    )
+    return dataclasses.replace(case, training=training, kept=kept)
 
 
 def _rloo_settings(source: random.Random) -> dict[str, Any]:

@@ -28,9 +28,11 @@ from mortal_steps.policy.algorithms.stepping.reproducible import prefer_reproduc
 from mortal_steps.policy.checks import check_ranks
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.ranks.world import join
+from mortal_steps.types import RolloutBatch
 from tests.support.forked_commands import fork_ranks
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
+from tests.support.policy.kept import kept_batch, of_so_many
 from tests.support.policy.ranks import followers_of
 from tests.support.policy.rollouts import make_batch, make_config
 from tests.support.policy.runs import make_run
@@ -85,7 +87,7 @@ def stock(case: Case, folder: Path, model: Path, rank: int = 0) -> None:
         if ranks > 1:
             join(rank, ranks, folder / "meeting", MEETING_S, shards=shards)
         recorder = _Digests(folder, every=updates_told(config), writes=rank == 0)
-        batches = [make_batch(config, step) for step in range(case.num_steps)]
+        config, batches = shown(case, config)
         metrics = run_stock(config, str(model), folder, batches, recorder).metrics
         if rank:
             return
@@ -106,7 +108,7 @@ def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -
         on_ranks = config.training.ranks > 1
         victim = _follower if on_ranks and case.number % 4 > 1 else os.getpid
         _let_steppers_tell(folder, kill, victim, every=0 if on_ranks else 1)
-        run = make_run(folder / "run", config, str(model), num_steps=case.num_steps)
+        run = make_run(folder / "run", config, str(model), num_steps=case.num_steps, kept=case.kept)
         trainer = run.actor()
         done = sum(1 for _ in run.store.path("steps").glob("*/result.json"))
         ready = trainer.prepare(step=done)
@@ -126,6 +128,14 @@ def actor(case: Case, folder: Path, model: Path, kill: tuple[str, int] | None) -
             "final": final.weights_sha256,
         }
         _write(folder, outcome)
+
+
+def shown(case: Case, config: RunConfig) -> tuple[RunConfig, list[RolloutBatch]]:
+    """Return what stock TRL is made for, and its batches: what is kept, where not all is."""
+    if case.kept is None:
+        return config, [make_batch(config, step) for step in range(case.num_steps)]
+    fewer = of_so_many(config, case.kept.num_kept)
+    return fewer, [kept_batch(fewer, step, case.kept) for step in range(case.num_steps)]
 
 
 class _Digests(Recorder):

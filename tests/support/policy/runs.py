@@ -22,6 +22,7 @@ from mortal_steps.types import (
     RewardRef,
     StageTiming,
 )
+from tests.support.policy.kept import Kept, in_shards, sampled
 from tests.support.policy.rollouts import make_batch
 
 NUM_STEPS = 5
@@ -56,6 +57,7 @@ class MadeRun:
     config: object
     model_path: str
     num_steps: int
+    kept: Kept | None = None
 
     def actor(self):
         return Actor(
@@ -69,14 +71,20 @@ class MadeRun:
     def request(self, step, *, publish=True, content=None, side_metrics=None):
         """Commit the step's rollouts in two shards; `content` makes those of another step,
         `side_metrics` is what reward functions report beside the scores."""
-        batch = make_batch(self.config, step if content is None else content)
-        half = len(batch.groups) // 2
-        shards = [batch.groups[:half], batch.groups[half:]]
+        content, chosen = step if content is None else content, None
+        if self.kept is None:
+            groups = make_batch(self.config, content).groups
+            half = len(groups) // 2
+            shards = [groups[:half], groups[half:]]
+        else:
+            groups = sampled(self.config, content, self.kept)
+            shards, chosen = in_shards(groups, content, self.kept)
         rewards = [
             self._commit(step, shard, groups, side_metrics or {})
             for shard, groups in enumerate(shards)
         ]
-        return TrainRequest(step=step, batch=ScoredRollouts(rewards=rewards), publish=publish)
+        batch = ScoredRollouts(rewards=rewards, kept=chosen)
+        return TrainRequest(step=step, batch=batch, publish=publish)
 
     def _commit(self, step, shard, groups, side_metrics):
         version = sampling_version(self.config.rollout, step)
@@ -142,13 +150,15 @@ class MadeRun:
         }
 
 
-def make_run(folder: Path, config, model_path, *, num_steps=5):
-    """Return a run directory with its problems."""
+def make_run(folder: Path, config, model_path, *, num_steps=5, kept=None):
+    """Return a run directory with its problems; `kept`: what a selection keeps of each step."""
     store = RunStore(folder)
     problems = [Problem(id="train-0", prompt="abc")]
     keep_problems(store, problems, [])
     assert len(reward_weights(config.rewards)) == 2
-    return MadeRun(store=store, config=config, model_path=model_path, num_steps=num_steps)
+    return MadeRun(
+        store=store, config=config, model_path=model_path, num_steps=num_steps, kept=kept
+    )
 
 
 def _said_of(groups):

@@ -35,6 +35,15 @@ def test_each_run_has_what_it_reached_and_used(runs):
     assert compare(runs, "f").runs[1].best == 0.3
 
 
+def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for folder in ("one", "other"):
+        (tmp_path / folder / "runs").mkdir(parents=True)
+    paths = [tmp_path / "one" / "runs", tmp_path / "other" / "runs"]
+    runs = [run_of(path, "run", [0.1], 100) for path in paths]
+    assert [each.name for each in compare(runs).runs] == ["one/runs/run", "other/runs/run"]
+    assert picture(runs, compare(runs), "tokens").startswith(b"\x89PNG")
+
+
 def test_what_differs_in_their_configurations_is_named(runs):
     assert compare(runs).differences == {"training.learning_rate": [5e-6, 1e-4]}
 

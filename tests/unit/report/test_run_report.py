@@ -281,3 +281,17 @@ def test_held_out_rows_are_shown_as_they_were_before_training_as_well(run, capsy
 def evaluation(step, **metrics):
     timing = StageTiming(stage="evaluate", step=step)
     return Evaluation(step=step, num_problems=2, metrics=metrics, timing=timing)
+
+
+def test_a_selection_has_what_it_sampled_beside_what_is_trained_on(run):
+    of = {"num_sampled_completions": 40, "num_kept_groups": 8}
+    shares = {"differing": 0.5, "solved": 0.25, "unsolved": 0.25, "masked": 0.0}
+    rows = [
+        {**of, "selection/rounds": 2 + step % 2}
+        | {f"selection/{name}": share for name, share in shares.items()}
+        for step in range(4)
+    ]
+    text = report_markdown(summarize(run), metrics=rows)
+    assert "A step sampled 40 completions in 2.5 rounds and trained on 8.0 groups" in text
+    assert "| differ | 50 % | ██████████ |" in text
+    assert "## Selection" not in report_markdown(summarize(run), metrics=run.metrics())

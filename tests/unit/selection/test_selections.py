@@ -2,71 +2,26 @@
 
 import random
 import tomllib
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
 
-from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.selection.draw import Ask, Draw, Scores
+from mortal_steps.selection.draw import Ask, Scores
 from mortal_steps.selection.history import History
 from mortal_steps.selection.record import Selected, selected
 from tests.support.docs_examples import settings, write_modules
-
-SIZE, GROUP, ROWS = 8, 16, 240
-KINDS = ("easy", "half", "hard")
-
-
-def kind_of(row: int) -> str:
-    return KINDS[row % 3]
-
-
-def selection(**options):
-    return RunConfig.model_validate(
-        {"selection": options, "training": {"batch_size": SIZE, "num_generations": GROUP}}
-    ).selection
-
-
-def draw(step=0, position=0, *, history=None, multiple=1, rows=ROWS, seed=0) -> Draw:
-    return Draw(
-        step=step,
-        batch_size=SIZE,
-        num_generations=GROUP,
-        multiple=multiple,
-        position=position,
-        row_at=lambda at: (7 * at + 3) % rows,
-        value_of=kind_of,
-        seen=history.seen if history else {},
-        by_value=history.by_value if history else {},
-        share=history.share if history else 0.5,
-        best=history.high if history else None,
-        random=random.Random(f"{seed} {step}"),
-        options={},
-    )
-
-
-def scores_of(ask: Ask, rates, dice) -> Scores:
-    return Scores(tuple(float(dice.random() < rates[kind_of(ask.row)]) for _ in range(ask.count)))
-
-
-def next_of(told, ask: Ask) -> Scores:
-    return next(told)
-
-
-def play(kind, beginning: Draw, answer) -> tuple[list[list[Ask]], list[Scores], Sequence[int]]:
-    """Return the rounds, the scores of all asks, and what is kept."""
-    rounds, scores = [], []
-    going = kind.rounds(beginning)
-    try:
-        asked = next(going)
-        while True:
-            rounds.append(list(asked))
-            told = [answer(ask) for ask in asked]
-            scores += told
-            asked = going.send(told)
-    except StopIteration as end:
-        return rounds, scores, list(end.value)
-
+from tests.support.selections import (
+    GROUP,
+    KINDS,
+    SIZE,
+    draw,
+    kind_of,
+    learn,
+    next_of,
+    play,
+    scores_of,
+    selection,
+)
 
 USELESS = {"easy": 1.0, "half": 0.5, "hard": 0.0}
 
@@ -150,32 +105,43 @@ def test_screen_needs_room_for_the_rest_of_a_group():
         selection(type="screen", first=GROUP)
 
 
-def learn(history, kind, step, rates, dice) -> Selected:
-    """Take a step with what is known, and record it."""
-    beginning = draw(step, 64 * step, history=history)
-    rounds, scores, kept = play(kind, beginning, lambda ask: scores_of(ask, rates, dice))
-    asks = [ask for asked in rounds for ask in asked]
-    position, best = beginning.position, beginning.best
-    record = selected(position, len(rounds), asks, scores, kept, best=best)
-    history.add(step, record)
-    history.bring_to(step + 1)
-    return record
+def learn_by_chance(history, kind, step, dice) -> Selected:
+    by_chance = partial(scores_of, rates=USELESS, dice=dice)
+    return learn(history, kind, draw(step, 64 * step, history=history), by_chance)[1]
 
 
 def test_a_curriculum_learns_which_value_of_the_column_teaches():
     dice, kind = random.Random(0), selection(type="curriculum", column="kind")
     history = History(kind_of)
-    records = [learn(history, kind, step, USELESS, dice) for step in range(30)]
+    records = [learn_by_chance(history, kind, step, dice) for step in range(30)]
     late = [kind_of(row) for record in records[10:] for row in record.rows]
     assert late.count("half") / len(late) > 0.6, "one third of the rows"
     assert {"easy", "hard"} <= set(late), "a share is taken as it comes"
+
+
+MOSTLY_HARD = ["half"] * 4 + ["easy"] * 2 + ["hard"] * 14
+
+
+def test_where_most_of_a_dataset_is_of_no_use_most_of_the_batch_is():
+    """One fifth of the rows can teach. What a value of the column has shown goes before what is
+    not known yet: else some of the many rows that are too hard always seem worth a try."""
+    dice, kind, position = random.Random(0), selection(size=16, type="curriculum"), 0
+    history, asked = History(lambda row: MOSTLY_HARD[row % 20]), []
+    for step in range(40):
+        beginning = draw(step, position, history=history, rows=2000, size=16)
+        beginning.value_of = lambda row: MOSTLY_HARD[row % 20]
+        by_chance = partial(scores_of, rates=USELESS, dice=dice, kind_of=beginning.value_of)
+        _, record = learn(history, kind, beginning, by_chance)
+        position = record.position
+        asked += [beginning.value_of(row) for row in record.rows] if step >= 5 else []
+    assert asked.count("half") / len(asked) > 0.8
 
 
 def test_a_history_of_the_same_records_is_the_same_in_every_order():
     """Also in the order of what is iterated over, by which a user's selection may go."""
     dice, kind = random.Random(0), selection(type="dynamic")
     history, again = History(kind_of), History(kind_of)
-    records = [learn(history, kind, step, USELESS, dice) for step in range(20)]
+    records = [learn_by_chance(history, kind, step, dice) for step in range(20)]
     for step, record in enumerate(records):
         again.add(step, record)
     again.bring_to(20)

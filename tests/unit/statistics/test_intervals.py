@@ -50,4 +50,6 @@ def test_scores_that_are_all_equal_are_no_proof_that_all_problems_score_so():
     all_right = interval_of([1.0] * 200, SEED)
     assert (all_right.method, all_right.low) == ("wilson", pytest.approx(0.9811546736227335))
     assert interval_of([0.5] * 200, SEED) is None
+    assert interval_of([0.3, 0.1 + 0.2] * 100, SEED) is None, "they are rounded otherwise"
+    assert interval_of([142.857, 142.857 + 1e-9] * 100, SEED) is None
     assert interval_of([], SEED) is None

@@ -61,6 +61,8 @@ def test_equal_answers_are_no_proof_of_equal_models():
     assert (same.low, same.high) == pytest.approx((-0.01884532637726658, 0.01884532637726658))
     all_gained = compare([1.0] * 50, [0.0] * 50, SEED)
     assert 0.9 < all_gained.low < 1.0 == all_gained.high
+    rounded = compare([0.3, 0.1 + 0.2, 0.5], [0.1, 0.1, 0.3], SEED)
+    assert (rounded.low, rounded.high) == (None, None)
     unknown = compare([0.3] * 5, [0.3] * 5, SEED)
     assert (unknown.difference, unknown.low, unknown.high) == (0.0, None, None)
 

@@ -60,7 +60,12 @@ class Stepped(Trainer):
         names = [{"prompt": group.problem.id} for group in batch.groups for _ in group.rollouts]
         own = own_rows(len(names))
         self.recorded = {name: rows[own] for name, rows in recorded.items()}
-        return names[own]
+        mine = names[own]
+        # TRL gives the model so many rows at a time where it takes no gradient, which decides how
+        # numbers are rounded; a selection may have kept fewer than a whole batch.
+        pieces = getattr(self.args, "steps_per_generation", self.args.gradient_accumulation_steps)
+        self.args.per_device_train_batch_size = len(mine) // pieces
+        return mine
 
     def update(self, micro_batches: Sequence[Any], items: Any = None) -> None:
         """Make one optimizer update, as in `Trainer._run_epoch`: its loss, callbacks and logging.
