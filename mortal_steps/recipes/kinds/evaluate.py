@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 from mortal_steps.data.held_out import eval_set_sizes, read_held_out
 from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.kinds.sampled import SampledStage
-from mortal_steps.recipes.stages import Job, OutputKind, Say
+from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
 from mortal_steps.report.dialogue import completion_text
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.report.held_out import Scores, intervals_of, problem_scores
@@ -41,6 +42,14 @@ class EvaluateStage(SampledStage):
         evaluation = config.evaluation.model_copy(update={"functions": None})
         return config.for_evaluation().model_copy(update={"evaluation": evaluation})
 
+    def check(self, stand_ins: StandIns, say: Say) -> None:
+        if self.config.evaluation.sets:
+            raise ConfigError(
+                f"stages.{self.name}.evaluation.sets: this stage scores all held-out problems "
+                "alike; leave the table out, and write a stage for each set"
+            )
+        super().check(stand_ins, say)
+
     def problems(self, config: RunConfig) -> list[Problem]:
         plan = Plan(config).problems
         if not config.data.holds_out:
@@ -62,7 +71,7 @@ class EvaluateStage(SampledStage):
         )
         shards, sets = scoring.shards(folder), eval_set_sizes(problems)
         means = mean_scores(settings.rewards, shards, sets)
-        scores = problem_scores(settings.rewards, shards, sets)
+        scores = Scores(problem_scores(settings.rewards, shards, sets))
         write_json(out / EVALUATION, _evaluation(means, scores, len(problems), settings.seed))
         with (out / PROBLEMS).open("w", encoding="utf-8") as file:
             file.writelines(_lines(scoring, folder, scores))

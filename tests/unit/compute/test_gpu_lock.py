@@ -139,8 +139,8 @@ def test_those_that_share_a_gpu_lock_it(rollout, local, expected, monkeypatch, t
     ("weight_sync", "expected"),
     [
         ("reload", ("start",)),
-        ("checkpoint", ("start", "sync_weights", "generate")),
-        ("somebody:s_way", ("start", "sync_weights", "generate")),
+        ("checkpoint", ("start", "sync_weights", "generate", "run_harness")),
+        ("somebody:s_way", ("start", "sync_weights", "generate", "run_harness")),
     ],
 )
 def test_an_engine_that_is_started_anew_for_each_version_is_alone_then(
