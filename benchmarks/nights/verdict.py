@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ SUBJECTS = {
 }
 """What a notice of what was planted is about. A reward that collapses before the first mean of ten
 steps is noticed by the evaluation alone."""
+AWAY = re.compile(r"server away: steps? (\d+)(?:-(\d+))?")
+"""Name of the task run that stands for steps that were trained while the server was away."""
 UNFINISHED = {"PENDING", "RUNNING", "SCHEDULED", "PAUSED", "CANCELLING"}
 REFERENCES_AT_ONCE = 2
 
@@ -190,19 +193,31 @@ def _task_runs(cluster: Cluster, run_id: str) -> Iterator[Mapping[str, Any]]:
 
 def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> Iterator[str]:
     """Find what the history lacks. A stage that a kill has cut off is there twice: Crashed, and
-    Completed later."""
+    Completed later. Of steps that were trained while the server was away, a bar tells that."""
+    told = {step for name, _ in history for step in _away(name)}
     completed = {name for name, state in history if state == "COMPLETED"}
     shards = [f"{step}/{shard}" for step in range(steps) for shard in range(num_shards)]
     wanted = [
         *(f"{stage}/{step}" for stage in ("get_batch", "train_step") for step in range(steps)),
         *(f"{stage}/{shard}" for stage in ("generate", "reward") for shard in shards),
     ]
-    missing = [name for name in wanted if name not in completed]
+    missing = [name for name in wanted if name not in completed and _step(name) not in told]
     if missing:
         yield f"{len(missing)} stages are not in the history: {', '.join(missing)}"
     unfinished = [name for name, state in history if state in UNFINISHED]
     if unfinished:
         yield f"{len(unfinished)} task runs never ended: {', '.join(unfinished)}"
+
+
+def _away(name: str) -> range:
+    """Return the steps that a bar says the server was told nothing of."""
+    found = AWAY.fullmatch(name)
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else range(0)
+
+
+def _step(stage: str) -> int:
+    """Return the step of a stage, such as 7 of `generate/7/0`."""
+    return int(stage.split("/")[1])
 
 
 def _began_with(cluster: Cluster, run: Run) -> ModelVersion:
