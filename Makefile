@@ -112,6 +112,9 @@ fixture: venv  ## A run directory of this version, which later versions have to 
 picture: venv  ## Draw the README's picture: the demo, and the demo killed and resumed
 	$(BIN)/python -m benchmarks.killed_picture
 
+recipe-picture: train-recipe  ## Draw the README's picture of a recipe
+	$(BIN)/python -m benchmarks.recipe_picture
+
 screenshots: venv  ## Take the pictures of Prefect's pages after a night of the demo (needs Chromium)
 	$(BIN)/pip install --quiet 'playwright>=1.50'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
