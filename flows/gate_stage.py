@@ -36,7 +36,6 @@ async def pass_gate(stage: GateStage, job: Job) -> Product | Asking:
     async def ask() -> Product:
         return stage.decided(job, await _decided(gate, registry, job.id, settings))
 
-    await bring_in(gate)
     name = f" --name {settings.name}"
     return Asking(how=f"`mortal promote {settings.run_id}{name}` asks for it", ask=ask)
 
