@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, StateType
@@ -51,11 +52,17 @@ def state_for(ended: Exception) -> State[Any]:
     `mortal automate` starts crashed flow runs again. A plain `OSError` counts as well, because
     Prefect keeps files on that disk, too. Raises any other error, which makes the flow run Failed.
     """
-    of_the_machine = isinstance(ended, (TransientError, DiskError)) or is_disk_error(ended)
-    if not (of_the_machine and is_deployed()):
+    if not (is_of_the_machine(ended) and is_deployed()):
         raise ended
     get_run_logger().error("%s", ended)
     return Crashed(message=str(ended))
+
+
+def is_of_the_machine(error: Exception) -> bool:
+    """Return whether a lost worker, an outage or the disk is the reason, so that the same may
+    succeed when it is tried again."""
+    of_machine = (TransientError, DiskError, httpx.HTTPError)
+    return isinstance(error, of_machine) or is_disk_error(error)
 
 
 async def stay_suspended() -> None:
@@ -140,7 +147,7 @@ async def wait_for_driver(runs_dir: Path, run_id: str) -> State[Any] | None:
     say = get_run_logger().warning
     if await wait_for_holder(RunStore(runs_dir / run_id), PATIENCE_S, say):
         return None
-    if _drives(find_run(runs_dir, run_id).manifest.ui_url, flow_run.id):
+    if drives(find_run(runs_dir, run_id).manifest.ui_url, flow_run.id):
         say("it is alive; this flow run is left to it")
         raise Abort
     elsewhere = f"skipped: run {run_id} is in use by another process, which goes on with it"
@@ -164,7 +171,7 @@ async def wait_for_holder(store: RunStore, patience_s: float, say: Callable[[str
     return True
 
 
-def _drives(ui_url: str | None, flow_run_id: str) -> bool:
+def drives(ui_url: str | None, flow_run_id: str) -> bool:
     """Return whether this flow run's page is the run's, by whatever address the server is known."""
     return (ui_url or "").rstrip("/").endswith(f"/{flow_run_id}")
 

@@ -48,7 +48,10 @@ async def _decided(
         return made
     candidate = await bring_in(gate)
     while True:
+        used = [each for each in registry.history() if each.action == "promoted"]
+        if registry.production() == candidate and used and used[-1].version == candidate:
+            return used[-1]  # by `mortal promote`, or at an earlier beginning of this gate
         with contextlib.suppress(ProductionMovedError):  # compared anew then
             if settings.approval == "threshold":
                 return await decide_by_threshold(gate, candidate, settings.min_gain, request)
-            return await ask_person(gate, candidate, request)
+            return await ask_person(gate, candidate, request, about=f"{request}-")

@@ -127,13 +127,15 @@ async def decide_by_threshold(
     return await _decide(gate, comparison, verdict, by, request)
 
 
-async def ask_person(gate: Gate, candidate: ModelVersion, request: str) -> Decision:
-    """Compare them, and suspend the flow run until a person has decided. Raises as
-    `decide_by_threshold`."""
+async def ask_person(
+    gate: Gate, candidate: ModelVersion, request: str, about: str = ""
+) -> Decision:
+    """Compare them, and suspend the flow run until a person has decided. `about` tells the question
+    from others of this flow run. Raises as `decide_by_threshold`."""
     comparison, registry = await gate.compare(candidate, partial(judge, gate)), gate.registry
     page = PageArtifact(f"promotion-{registry.name}")
     await _show(page, comparison, registry, HOW_TO_APPROVE)
-    verdict, by = await _asked(comparison, registry.name)
+    verdict, by = await _asked(comparison, registry.name, about)
     return await _decide(gate, comparison, verdict, by, request)
 
 
@@ -156,7 +158,7 @@ async def _show(
     await best_effort(showing, "the comparison is not shown")
 
 
-async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
+async def _asked(comparison: Comparison, name: str, about: str) -> tuple[Verdict, str]:
     """Return a person's answer and that person's name; the flow run is suspended until somebody
     answers. The question is about this comparison. If the flow run is resumed without an answer, or
     after another model has come into use, the question is asked anew."""
@@ -166,7 +168,7 @@ async def _asked(comparison: Comparison, name: str) -> tuple[Verdict, str]:
         f"{comparison_text(comparison)}"
     )
     for attempt in itertools.count(1):
-        key = f"{comparison.candidate.id}-against-{before}-{attempt}"
+        key = f"{about}{comparison.candidate.id}-against-{before}-{attempt}"
         try:
             said = await asuspend_flow_run(wait_for_input=asking, key=key)
         except ValidationError:

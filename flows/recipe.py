@@ -12,18 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from prefect import State, flow, tags
+from prefect.exceptions import Abort
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed
 
-from mortal_flows.deployed import is_deployed, state_for, too_late
+from mortal_flows.deployed import (
+    PATIENCE_S,
+    drives,
+    is_deployed,
+    state_for,
+    too_late,
+    wait_for_holder,
+)
 from mortal_flows.project_folder import enter_project_folder
 from mortal_flows.recipe_driver import RecipeDriver
 from mortal_flows.terminal import stand_alone
 from mortal_steps.errors import ConfigError, MortalError, RunStoppedError
-from mortal_steps.recipes.file import RecipeConfig, read_recipe
+from mortal_steps.recipes.file import RecipeConfig, override_recipe, read_recipe
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.recipe import only as only_these
-from mortal_tasks.recipe import RECIPE_TAG, mark_what_was_left
+from mortal_steps.recipes.record import RecipeFolder
+from mortal_tasks.recipe import RECIPE_TAG, UID_TAG, mark_what_was_left
 
 NAME = "recipe"
 
@@ -48,6 +58,7 @@ async def recipe(
     only: list[str] | None = None,
     skip_after_min: float | None = None,
     config: RecipeConfig | None = None,
+    goes_on: bool = False,
 ) -> State[Any]:
     """Make every stage of a recipe that is not complete, each after those that it begins with.
 
@@ -66,6 +77,9 @@ async def recipe(
         skip_after_min: Skip a scheduled run that would begin more than so many minutes late. None:
             it begins however late it is.
         config: The recipe itself, where there is no `recipe_file`.
+        goes_on: Go on with the last beginning of the recipe, if that has not come to its end:
+            functions with `cache = false` that it has called are not called again. A flow run that
+            is retried or restarted always does.
     """
     stand_alone()
     enter_project_folder()
@@ -73,21 +87,44 @@ async def recipe(
         return skipped
     if recipe_file is not None:
         config = read_recipe(Path(recipe_file), overrides or ())
-    if config is None:
+    elif config is not None:
+        config = override_recipe(config, overrides or ())
+    else:
         raise ConfigError("this flow run has no recipe; set `recipe_file`")
     try:
         whole = Recipe(config)
         chosen = only_these(whole, only) if only else whole
-        with tags(f"{RECIPE_TAG}{chosen.name}"):
-            return await _drive(chosen, tuple(only or ()))
+        folder = RecipeFolder(chosen.runs_dir, chosen.name)
+        if is_deployed() and (elsewhere := await wait_for_other_driver(folder)) is not None:
+            return elsewhere
+        return await _drive(chosen, tuple(only or ()), goes_on or flow_run.run_count > 1)
     except RunStoppedError as stopped:
         return Cancelled(message=str(stopped))
     except (MortalError, OSError) as ended:
         return state_for(ended)
 
 
-async def _drive(chosen: Recipe, names: tuple[str, ...]) -> State[Any]:
-    with RecipeDriver(chosen, names, deployed=is_deployed()) as driver:
-        await mark_what_was_left(chosen.name)
-        outcome = await driver.drive()
+async def _drive(chosen: Recipe, names: tuple[str, ...], goes_on: bool) -> State[Any]:
+    deployed = is_deployed()
+    with RecipeDriver(chosen, names, deployed=deployed, goes_on=goes_on) as driver:
+        # Folders of runs may have recipes of one name, on one server.
+        of_recipe = [f"{RECIPE_TAG}{chosen.name}", f"{UID_TAG}{driver.uid[:12]}"]
+        await mark_what_was_left(of_recipe)
+        with tags(*of_recipe):
+            outcome = await driver.drive()
     return Completed(message=outcome)
+
+
+async def wait_for_other_driver(folder: RecipeFolder) -> State[Any] | None:
+    """Wait for another process that drives the recipe to end, or to be known as dead; return the
+    last state of this flow run if it lives on. Raises `Abort` if it drives this very flow run."""
+    say = get_run_logger().warning
+    if await wait_for_holder(folder.store, PATIENCE_S, say):
+        return None
+    record = folder.read()
+    if drives(record.ui_url if record else None, flow_run.id):
+        say("it is alive; this flow run is left to it")
+        raise Abort
+    elsewhere = f"skipped: recipe {folder.name} is in use by another process, which goes on with it"
+    say(elsewhere)
+    return Cancelled(message=elsewhere)

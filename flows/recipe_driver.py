@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from prefect.context import serialize_context
-from prefect.exceptions import TerminationSignal
+from prefect.exceptions import Pause, TerminationSignal
 from prefect.logging import get_run_logger
 
-from mortal_flows.deployed import flow_run_url
+from mortal_flows.deployed import flow_run_url, is_of_the_machine
 from mortal_flows.gate_stage import Asking, pass_gate
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stage_process import FlowCall, StageProcess
-from mortal_flows.stop import Stop
+from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.config import LoggingConfig
-from mortal_steps.errors import MortalError, RecipeError, RunStoppedError
+from mortal_steps.errors import (
+    MortalError,
+    RecipeError,
+    RunStoppedError,
+    ServerError,
+    WorkerLostError,
+)
 from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.costs import within_budget
 from mortal_steps.recipes.lineage.origin import note_origin
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
-from mortal_steps.recipes.record import RecipeFolder
+from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
 from mortal_steps.recipes.report.markdown import recipe_page
 from mortal_steps.recipes.report.page import RecipePage
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
 from mortal_steps.recipes.standings import Standings
+from mortal_steps.runs.argument import recipe_argument
 from mortal_tasks.recipe import gpus_of_the_server
 from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort, watch_server
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at how far the stages are."""
-PATIENCE_S = LoggingConfig().server_timeout_s
-"""Seconds that a recipe goes on without the server."""
 TRAIN, MAKE = "mortal_flows.grpo_train:grpo_train", "mortal_flows.make_stage:make_stage"
 
 
 class RecipeDriver:
     """One attempt at a recipe, inside its flow run."""
 
-    def __init__(self, recipe: Recipe, only: tuple[str, ...], *, deployed: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, only: tuple[str, ...], *, deployed: bool, goes_on: bool
+    ) -> None:
+        """With `goes_on`, this continues the last beginning of the recipe."""
         self._recipe, self._deployed = recipe, deployed
-        self._only = only
+        self._only, self._goes_on = only, goes_on
         self._folder = RecipeFolder(recipe.runs_dir, recipe.name)
         self._page = PageArtifact(f"recipe-{recipe.name}")
         self._report = RecipePage(self._folder)
@@ -62,10 +71,19 @@ class RecipeDriver:
     def __enter__(self) -> Self:
         """Become the one process that drives the recipe. Raises `StoreError` if another does."""
         self._lease = self._folder.acquire()
-        record = self._folder.begin(self._recipe.config, self._only, flow_run_url())
+        try:
+            record = self._begin()
+        except BaseException:
+            self._lease.release()
+            raise
         self._recipe.begins(record.begun)
         self._standings = Standings(self._folder, self._recipe, record, self._report.write)
         return self
+
+    def _begin(self) -> RecipeRecord:
+        return self._folder.begin(
+            self._recipe.config, self._only, flow_run_url(), goes_on=self._goes_on
+        )
 
     def __exit__(
         self,
@@ -73,21 +91,48 @@ class RecipeDriver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for process in self._processes.values():
-            process.kill()
-        if self._standings.record.status == "running":  # nothing has said how it has ended
-            stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
-            said = None if error is None or stopped else str(error)
-            self._standings.recipe("stopped" if stopped else "failed", said)
-        self._lease.release()
+        try:
+            self._note_end(error)
+        finally:
+            self._lease.release()
+
+    def _note_end(self, error: BaseException | None) -> None:
+        """Record how the recipe has ended, unless that is recorded, or it is suspended."""
+        status = self._standings.record.status
+        if isinstance(error, Pause) or status not in ("running", "waiting"):
+            return
+        if status == "waiting" and error is None:
+            return
+        stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
+        said = None if error is None or stopped else str(error)
+        self._standings.recipe("stopped" if stopped else "failed", said)
+
+    @property
+    def uid(self) -> str:
+        """What tells the recipe from others of its name."""
+        return self._standings.record.uid
 
     async def drive(self) -> str:
         """Make all stages that are not complete; return what was reached, in a line. Raises the
         error that ended a stage, once no other can go on, and `RunStoppedError`."""
         warn = get_run_logger().warning
-        async with watch_server(PATIENCE_S, self._stop.request) as self._server:
+        async with watch_server(self._patience_s(), self._stop.request) as self._server:
             with stop_on_signals(self._stop, warn, deployed=self._deployed):
-                return await self._drive()
+                try:
+                    return await self._drive()
+                finally:
+                    await self._end_all()
+
+    def _patience_s(self) -> float:
+        """Return for how many seconds the recipe goes on without the server."""
+        logs = self._recipe.config.defaults.get("logging", {})
+        return LoggingConfig.model_validate(logs).server_timeout_s
+
+    async def _end_all(self) -> None:
+        """End what still runs, at once: nothing is, unless an error has ended the recipe."""
+        for task in self._working.values():
+            task.cancel()
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
 
     async def _drive(self) -> str:
         say = get_run_logger().info
@@ -115,7 +160,11 @@ class RecipeDriver:
         while not self._stop.requested:
             if not self._server.away:
                 self._begin_what_can_begin()
-            self._server.check()
+            try:
+                self._server.check()
+            except ServerError as error:
+                self._stop.request("the server is away", error)
+                break
             if self._working or self._server.away:
                 await self._wait()
             elif not (self._asking and await self._ask()):
@@ -139,35 +188,51 @@ class RecipeDriver:
     async def _work(self, name: str, taken: Taken) -> Product | Asking | None:
         """Make a stage; return what it has produced, None if it was stopped before."""
         stage = self._recipe.stages[name]
-        async with gpus_of_the_server(len(taken.gpus)):
-            # Its data may have been edited while other stages were made.
-            now = await asyncio.to_thread(self._recipe.look_at, name, self._found)
-            job = now.job
-            assert job is not None
-            if now.product is not None:
-                return now.product
-            self._standings.look({name: now})
-            get_run_logger().info("%-10s begins: %s", name, job.id)
-            self._standings.begins(name)
-            await asyncio.to_thread(note_origin, stage, self._recipe.kinds[name], job)
-            if isinstance(stage, GateStage):
-                return await pass_gate(stage, job)
-            process = StageProcess(
-                self._call(name, job), self._folder.log_file(name), deployed=self._deployed
-            )
-            self._processes[name] = process
-            try:
-                if not await process.ended():
-                    return None
-            finally:
-                del self._processes[name]
-        return await asyncio.to_thread(self._made, name, job)
+        try:
+            async with contextlib.AsyncExitStack() as held:
+                gpus = gpus_of_the_server(len(taken.gpus))
+                await self._stop.guard(held.enter_async_context(gpus))
+                # Its data may have been edited while other stages were made.
+                look = asyncio.to_thread(self._recipe.look_at, name, self._found)
+                now = self._found[name] = await self._stop.guard(look)
+                assert now.job is not None
+                if now.product is not None:
+                    return now.product
+                self._standings.look({name: now})
+                get_run_logger().info("%-10s begins: %s", name, now.job.id)
+                self._standings.begins(name)
+                kind = self._recipe.kinds[name]
+                await self._stop.guard(asyncio.to_thread(note_origin, stage, kind, now.job))
+                if isinstance(stage, GateStage):
+                    return await self._stop.guard(pass_gate(stage, now.job))
+                await self._run(name, now.job)
+        except StopRequested:
+            return None
+        return await asyncio.to_thread(self._made, name, now.job)
+
+    async def _run(self, name: str, job: Job) -> None:
+        """Run the process of a stage to its end. Raises `StopRequested` if the recipe has stopped
+        it, and `RunStoppedError` if somebody else has."""
+        log = self._folder.log_file(name)
+        process = StageProcess(self._call(name, job), log, deployed=self._deployed)
+        self._processes[name] = process
+        try:
+            stopped = await process.ended()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        finally:
+            del self._processes[name]
+        if stopped is not None:
+            if self._stop.requested:
+                raise StopRequested
+            raise RunStoppedError(f"stage {name} was stopped: {stopped}")
 
     def _call(self, name: str, job: Job) -> FlowCall:
         stage, context = self._recipe.stages[name], serialize_context()
         if isinstance(stage, RunStage):
-            jobs = [each.job for each in self._found.values() if each.job]
-            config = within_budget(stage.config(job), self._recipe.config.limits.max_cost, jobs)
+            limit = self._recipe.config.limits.max_cost
+            config = within_budget(stage.config(job), limit, job)
             return FlowCall(flow=TRAIN, parameters={"config": config}, context=context)
         kind = self._recipe.kinds[name]
         given = {"kind": kind, "config": self._recipe.config, "job": job}
@@ -191,12 +256,12 @@ class RecipeDriver:
         finally:
             stopping.cancel()
         for name in [name for name, task in self._working.items() if task.done()]:
-            self._ended(name, self._working.pop(name))
+            await self._ended(name, self._working.pop(name))
         running = {name: self._found[name].job for name in self._processes}
         await asyncio.to_thread(self._progress.tell, running)
         await self._show()
 
-    def _ended(self, name: str, task: asyncio.Task[Product | Asking | None]) -> None:
+    async def _ended(self, name: str, task: asyncio.Task[Product | Asking | None]) -> None:
         del self._taken[name]
         error = task.exception()
         if error is not None:
@@ -207,27 +272,33 @@ class RecipeDriver:
         made = task.result()
         if made is None:
             self._standings.ends(name, standing="stopped")
-            if not self._stop.requested:  # somebody has stopped this stage alone
-                self._stop.request(f"stage {name} was stopped")
         elif isinstance(made, Asking):
             self._asking[name] = made
             self._standings.stage(name, standing="asks", headline=made.how)
         else:
-            self._complete(name, made)
+            await self._complete(name, made)
 
     def _has_failed(self, name: str, error: Exception) -> None:
+        """Note what has ended a stage; what does not come after it goes on."""
         self._failed[name] = error
-        get_run_logger().error("%-10s failed: %s", name, error)
-        self._standings.ends(name, standing="failed", headline=str(error))
+        stopped = isinstance(error, RunStoppedError)
+        get_run_logger().error("%-10s %s: %s", name, "stopped" if stopped else "failed", error)
+        standing = "stopped" if stopped else "failed"
+        self._standings.ends(name, standing=standing, headline=str(error))
 
-    def _complete(self, name: str, product: Product) -> None:
+    async def _complete(self, name: str, product: Product) -> None:
         before = self._found[name]
         self._found[name] = replace(before, state="complete", product=product)
         self._standings.ends(name, standing="complete")
         get_run_logger().info("%-10s done: %s", name, product.headline)
         for other in self._recipe.stages:
-            if name in self._recipe.after(other):
-                self._found[other] = self._recipe.look_at(other, self._found)
+            if name not in self._recipe.after(other) or other in self._failed:
+                continue
+            try:
+                look = asyncio.to_thread(self._recipe.look_at, other, self._found)
+                self._found[other] = await look
+            except (MortalError, OSError) as error:  # its data are gone, or the hub is away
+                self._has_failed(other, error)
         self._standings.look(self._found)
 
     async def _ask(self) -> bool:
@@ -241,7 +312,7 @@ class RecipeDriver:
         product = await asking.ask()
         del self._asking[name]
         self._standings.recipe("running")
-        self._complete(name, product)
+        await self._complete(name, product)
         return True
 
     async def _stop_all(self) -> None:
@@ -251,13 +322,13 @@ class RecipeDriver:
             process.stop(signal.SIGTERM if taken_away else signal.SIGINT)
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         for name in list(self._working):
-            self._ended(name, self._working.pop(name))
+            await self._ended(name, self._working.pop(name))
+        if self._stop.error is not None:
+            raise self._stop.error
         self._standings.recipe("stopped")
         if taken_away:
             raise TerminationSignal(signal.SIGTERM)
-        raise RunStoppedError(
-            f"stopped ({self._stop.reason}); `mortal resume {self._recipe.name}` goes on"
-        )
+        raise RunStoppedError(f"stopped ({self._stop.reason}); `{self._resume}` goes on")
 
     def _end(self) -> str:
         """Return what was reached. Raises the error of a stage that failed."""
@@ -266,10 +337,7 @@ class RecipeDriver:
             self._fail()
         if self._asking:
             name, asking = next(iter(self._asking.items()))
-            return (
-                f"stage {name} waits for a decision: {asking.how}; then `mortal resume "
-                f"{self._recipe.name}` goes on"
-            )
+            return f"stage {name} waits for a decision: {asking.how}; then `{self._resume}` goes on"
         reached = self._standings.made_in_words()
         if refused:
             first = self._found[refused[0]]
@@ -278,17 +346,30 @@ class RecipeDriver:
         return reached
 
     def _fail(self) -> None:
-        name, error = next(iter(self._failed.items()))
+        # One that goes on when the recipe is begun again counts, if there is one.
+        of_machine = [name for name, error in self._failed.items() if is_of_the_machine(error)]
+        name = (of_machine or list(self._failed))[0]
+        error = self._failed[name]
         after = [other for other in self._recipe.stages if name in self._recipe.after(other)]
         behind = f"; {', '.join(after)} did not begin" if after else ""
         said = (
-            f"stage {name} failed{behind}: {error}\nOnce that is mended, `mortal resume "
-            f"{self._recipe.name}` goes on; what is complete is not made again"
+            f"stage {name} failed{behind}: {error}\nOnce that is mended, `{self._resume}` goes "
+            "on; what is complete is not made again"
         )
+        if isinstance(error, RunStoppedError):
+            self._standings.recipe("stopped", str(error))
+            raise RunStoppedError(f"{error}; `{self._resume}` goes on") from error
         self._standings.recipe("failed", said)
         if isinstance(error, MortalError) and len(error.args) == 1:
             raise type(error)(said) from error
+        if is_of_the_machine(error):
+            raise WorkerLostError(said) from error
         raise RecipeError(said) from error
+
+    @property
+    def _resume(self) -> str:
+        """The command that goes on with the recipe."""
+        return f"mortal resume {recipe_argument(self._recipe.runs_dir, self._recipe.name)}"
 
     def _headline(self, name: str) -> str:
         product = self._found[name].product

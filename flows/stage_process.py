@@ -5,13 +5,14 @@ and its flow run is a subflow of the recipe's. `StageProcess` is the outside; `m
 """
 
 import asyncio
+import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,7 @@ from mortal_steps.system.child import Child
 from mortal_steps.system.frames import Answer
 from mortal_steps.users_code.loading import import_code
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 LOOK_EVERY_S = 0.1
 
 
@@ -46,7 +48,7 @@ class StageProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         reads, writes = os.pipe()
         environment = {**os.environ, **({VARIABLE: "1"} if deployed else {})}
-        with log.open("ab") as output:
+        with log.open("ab") as output, holding_back_signals():
             self._process = Child(
                 [sys.executable, "-P", "-m", "mortal_flows.stage_process", str(writes)],
                 stdin=subprocess.PIPE,
@@ -55,7 +57,7 @@ class StageProcess:
                 env=environment,
             )
         os.close(writes)
-        self._answers = open(reads, "rb")  # noqa: SIM115 - closed when the answer is read
+        self._answers = reads
         self._log = log
         assert self._process.stdin is not None
         with self._process.stdin as requests:
@@ -69,13 +71,14 @@ class StageProcess:
         """End the process and what it has started, at once."""
         self._process.kill_all()
 
-    async def ended(self) -> bool:
-        """Wait for its end; return whether it has come to it, and was not stopped before. Raises
-        the error that the stage raised, and `WorkerLostError` where its process died."""
+    async def ended(self) -> str | None:
+        """Wait for its end; return why it was stopped before, or None. Raises the error that the
+        stage raised, and `WorkerLostError` where its process died."""
+        # Read beside it: a long answer does not fit into the pipe.
+        reading = asyncio.ensure_future(asyncio.to_thread(self._read))
         while self._process.poll() is None:
             await asyncio.sleep(LOOK_EVERY_S)
-        with self._answers as answers:
-            content = answers.read()
+        content = await reading
         if not content:
             raise WorkerLostError(
                 f"the process of the stage ended without a word (exit code "
@@ -84,7 +87,23 @@ class StageProcess:
         answer: Answer = pickle.loads(content)
         if answer.error is not None:
             raise answer.error
-        return bool(answer.value)
+        stopped: str | None = answer.value
+        return stopped
+
+    def _read(self) -> bytes:
+        with open(self._answers, "rb") as answers:
+            return answers.read()
+
+
+@contextlib.contextmanager
+def holding_back_signals() -> Iterator[None]:
+    """Keep signals from a process that is started meanwhile until it asks for them: one that came
+    while it imports would end it without an answer."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:
@@ -92,23 +111,26 @@ def main() -> None:
     answers = int(sys.argv[1])
     os.set_inheritable(answers, False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    call: FlowCall = pickle.load(sys.stdin.buffer)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        call: FlowCall = pickle.load(sys.stdin.buffer)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         answer = Answer(number=0, value=_run(call))
     except Exception as error:  # noqa: BLE001 - the boundary: all are sent on
         if not isinstance(error, MortalError):
             traceback.print_exc()
         answer = Answer(number=0, error=error)
-    except BaseException:  # noqa: BLE001 - a signal, and Prefect's word for one
-        answer = Answer(number=0, value=False)
+    except BaseException as error:  # noqa: BLE001 - a signal, and Prefect's word for one
+        answer = Answer(number=0, value=str(error) or "it was asked to stop")
     sys.stdout.flush()
     sys.stderr.flush()
     with open(answers, "wb") as out:
         _send(answer, out)
 
 
-def _run(call: FlowCall) -> bool:
-    """Return whether the flow has come to its end; raises what has ended it before."""
+def _run(call: FlowCall) -> str | None:
+    """Return why the flow was stopped, None if it has come to its end. Raises what has ended it
+    before."""
     from prefect.flow_engine import run_flow
 
     flow = import_code(call.flow, "the flow of the stage")
@@ -123,7 +145,7 @@ def _run(call: FlowCall) -> bool:
         raise state.result(raise_on_failure=False)
     if state.is_crashed():
         raise WorkerLostError(state.message or "the flow run has crashed")
-    return bool(state.is_completed())
+    return None if state.is_completed() else state.message or "it was asked to stop"
 
 
 def _send(answer: Answer, out: IO[bytes]) -> None:

@@ -17,10 +17,12 @@ from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.recipe import only as only_these
 from mortal_steps.recipes.record import RecipeFolder, find_recipe, working_dir_of
 from mortal_steps.report.summary import PAGE
+from mortal_steps.runs.argument import recipe_argument
 
 
-def drive_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
-    """Make all stages that are not complete. Raises the `MortalError` that ended a stage."""
+def drive_recipe(config: RecipeConfig, only: Sequence[str] = (), *, goes_on: bool = False) -> None:
+    """Make all stages that are not complete; with `goes_on`, as a part of the last beginning.
+    Raises the `MortalError` that ended a stage."""
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     chosen = Recipe(config)
@@ -31,7 +33,7 @@ def drive_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
         checking("waiting for the Prefect server")
         server = prefect.answering()
         say(f"Prefect UI: {server.ui_url}")
-        outcome = _run_flow(config, list(only), server.api_url)
+        outcome = _run_flow(config, list(only), server.api_url, goes_on=goes_on)
     say(outcome)
     say(f"report: {RecipeFolder(chosen.runs_dir, chosen.name).store.path(PAGE)}")
 
@@ -45,7 +47,7 @@ def resume_recipe(runs_dir: Path, name: str) -> None:
     config = record.recipe()
     if Path(config.runs_dir).absolute() != runs:  # the folder was moved since
         config = config.model_copy(update={"runs_dir": str(runs)})
-    drive_recipe(config, record.only)
+    drive_recipe(config, record.only, goes_on=True)
 
 
 def rehearse_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
@@ -67,29 +69,30 @@ def _plan_in_words(found: Found) -> str:
     return f"to do {found.why}" if found.state == "waits" else f"does not begin: {found.why}"
 
 
-def _run_flow(config: RecipeConfig, only: list[str], server: str) -> str:
+def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bool) -> str:
     """Run the flow here; return what was reached. Raises what has ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
+    from prefect.exceptions import ObjectNotFound
     from prefect.logging.handlers import APILogHandler
 
     from mortal_flows.recipe import recipe
     from mortal_tasks.prefect_patches import drop_events
 
     async def run_to_its_state() -> State[Any]:
-        return await recipe(config=config, only=only, return_state=True)
+        return await recipe(config=config, only=only, goes_on=goes_on, return_state=True)
 
     calm_console()
     try:
         state = asyncio.run(run_to_its_state())
     except asyncio.CancelledError:  # told twice to stop, it did so at once
         raise KeyboardInterrupt from None
-    except (httpx.HTTPError, RuntimeError) as error:
+    except (httpx.HTTPError, ObjectNotFound, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "Failed to reach API" not in str(error):
             raise
         raise ServerError(
             f"the Prefect server at {server} went away ({error}); once it is back, `mortal resume "
-            f"{config.name}` goes on"
+            f"{recipe_argument(Path(config.runs_dir), config.name)}` goes on"
         ) from error
     finally:
         APILogHandler().flush()

@@ -46,7 +46,10 @@ def stop_recipe(runs_dir: Path, name: str, patience_s: float) -> str:
     driver = read_lease(folder.store)
     if driver is None or not driver.holds() or not driver.is_here():
         raise StoreError(f"no process of this machine drives recipe {name}; nothing to stop")
-    os.kill(driver.pid, signal.SIGINT)
+    try:
+        os.kill(driver.pid, signal.SIGINT)
+    except PermissionError as error:
+        raise StoreError(f"process {driver.pid}, which drives recipe {name}: {error}") from error
     _wait_for_end(name, driver, lambda: read_lease(folder.store), patience_s)
     record = folder.read()
     return record.status if record else "stopped"

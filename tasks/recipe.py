@@ -1,7 +1,7 @@
 """What a recipe asks of Prefect beside its stages: order after a kill, and places among others."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from prefect.client.orchestration import get_client
@@ -17,29 +17,27 @@ from mortal_tasks.server_watch import best_effort
 
 RECIPE_TAG = "recipe:"
 """Before the recipe's name: a tag of all its flow runs."""
+UID_TAG = "recipe-uid:"
+"""Before the beginning of the uid of its record: the same."""
 GPUS = "gpus"
 """Name of a global concurrency limit: GPUs that the recipes of a server share, if there is one."""
 
 
-async def mark_what_was_left(name: str) -> None:
-    """Mark flow runs and task runs of the recipe that a killed process has left as Crashed, but for
-    those of deployments, which automations begin again, and tag this flow run so that it is found.
-    Whoever calls this drives the recipe."""
-    await best_effort(_mark(name), "what was left unfinished stays Running")
+async def mark_what_was_left(of_recipe: Sequence[str]) -> None:
+    """Mark flow runs and task runs with these tags that a killed process has left as Crashed, but
+    for those of deployments, which automations begin again; and tag this flow run so that it is
+    found. Whoever calls this drives the recipe."""
+    await best_effort(_mark(of_recipe), "what was left unfinished stays Running")
 
 
-async def _mark(name: str) -> None:
-    own = str(flow_run.id)
-    state, tag = {"type": {"any_": UNFINISHED}}, f"{RECIPE_TAG}{name}"
+async def _mark(of_recipe: Sequence[str]) -> None:
+    own, state = str(flow_run.id), {"type": {"any_": UNFINISHED}}
     async with get_client() as client:
         this = await client.read_flow_run(flow_run.id)
-        await client.update_flow_run(this.id, tags=list(dict.fromkeys([*this.tags, tag])))
-        found = await client.read_flow_runs(
-            flow_run_filter=FlowRunFilter.model_validate({"tags": {"all_": [tag]}, "state": state})
-        )
-        # One that was killed before it had the tag.
-        named = {"name": {"any_": [this.name]}, "state": state}
-        found += await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(named))
+        tags = list(dict.fromkeys([*this.tags, *of_recipe]))
+        await client.update_flow_run(this.id, tags=tags)
+        wanted = {"tags": {"all_": list(of_recipe)}, "state": state}
+        found = await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(wanted))
         left = [each for each in found if str(each.id) != own and each.deployment_id is None]
         crashed: State[Any] = Crashed(message="The process that drove the recipe ended.")
         for each in left:

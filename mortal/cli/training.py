@@ -195,8 +195,9 @@ def stop(
 
     runs_dir, run_id = split_run(run_id, runs_dir)
     if volume is None and names_recipe(runs_dir, run_id):
-        say(f"{run_id}: {stop_recipe(runs_dir, run_id, timeout_s)}")
-        return
+        status = stop_recipe(runs_dir, run_id, timeout_s)
+        say(f"{run_id}: {status}")
+        raise typer.Exit(0 if status in ("stopped", "completed") else 1)
     if volume is not None:
         ended = stop_remote(volume, run_id, timeout_s)
     else:

@@ -43,14 +43,14 @@ def perform(action: str, **arguments: Any) -> Any:
         )
         os.close(writes)
     assert process.stdin is not None
-    with open(reads, "rb") as answers, process, process.stdin:
+    with _reading(reads) as answers, process, process.stdin:
         with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
             request = Request(number=0, method=action, payload=arguments)
             process.stdin.write(pickle.dumps(request))
             process.stdin.flush()
         with _printing(process):
             interrupted = _wait(process)
-        content = answers.read()
+    content = b"".join(answers)
     if not content and interrupted:  # more than once, so that it ended without a word
         raise KeyboardInterrupt
     if not content:
@@ -75,6 +75,22 @@ def _holding_back_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _reading(descriptor: int) -> Iterator[list[bytes]]:
+    """Read to its end what comes there, beside the block: a long answer does not fit into a
+    pipe."""
+    content: list[bytes] = []
+
+    def read() -> None:
+        with open(descriptor, "rb") as answers:
+            content.append(answers.read())
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    yield content
+    thread.join()
 
 
 def in_notebook() -> bool:

@@ -78,11 +78,11 @@ def evaluate_rows(config: RunConfig) -> dict[str, float]:
 
 
 def recipe(config: Mapping[str, Any], only: list[str]) -> None:
-    """Make the stages of a recipe."""
+    """Make the stages of a recipe that are not complete; what an earlier call has begun goes on."""
     from mortal.drive_recipe import drive_recipe
     from mortal_steps.recipes.file import parse_recipe
 
-    drive_recipe(parse_recipe(config), only)
+    drive_recipe(parse_recipe(config), only, goes_on=True)
 
 
 ACTIONS: dict[str, Callable[..., Any]] = {

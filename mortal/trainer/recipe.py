@@ -20,6 +20,7 @@ from mortal.trainer.controls import RunControls
 from mortal.trainer.face import RUNS_DIR, checked_runs_dir, flat
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
+from mortal_steps.config.section import values_in
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import write_key
 from mortal_steps.recipes.file import RecipeConfig, merged, parse_recipe
@@ -27,6 +28,7 @@ from mortal_steps.recipes.kinds.configured import DECIDED
 from mortal_steps.recipes.recipe import Found
 from mortal_steps.recipes.recipe import Recipe as Graph
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
+from mortal_steps.runs.objects import is_object
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +80,7 @@ class Recipe:
     def train(self, name: str, trainer: RunControls) -> StageOutputs:
         """Add a stage that is the run of a trainer, whose `train()` is not called. Where its model
         or dataset is that of another stage, it begins with what that stage has produced."""
-        table = trainer.config.model_dump(mode="json", exclude_unset=True)
-        for key in DECIDED:
-            table.pop(key, None)
-        return self._add(name, table)
+        return self._add(name, self._table(name, trainer))
 
     def sample(
         self, name: str, trainer: RunControls, config: Mapping[str, Any] | None = None, **keys: Any
@@ -89,10 +88,8 @@ class Recipe:
         """Add a stage that samples from the model of a trainer, with its dataset and its rewards,
         and keeps the best completions as rows. `keys` are those of `sample` in docs/recipes.md,
         such as `completions=16, keep="best"`; `config` has other keys of the stage."""
-        table = trainer.config.model_dump(mode="json", exclude_unset=True)
-        for key in DECIDED:
-            table.pop(key, None)
-        return self._add(name, merged({**table, "type": "sample", "sample": keys}, _nested(config)))
+        table = {**self._table(name, trainer), "type": "sample", "sample": keys}
+        return self._add(name, merged(table, _nested(config)))
 
     def function(self, name: str, call: str, **arguments: Any) -> StageOutputs:
         """Add a stage that calls a function, named as `file.py:name` or `module:name`, with these
@@ -157,11 +154,30 @@ class Recipe:
         """Return how its stages stood when it was last run; None before that."""
         return RecipeFolder(Path(self._runs_dir), self._name).read()
 
+    def _table(self, name: str, trainer: RunControls) -> dict[str, Any]:
+        """Return the table of a stage. Raises `ConfigError` where the trainer has written objects
+        into another folder of runs, in which they count as unused."""
+        table: dict[str, Any] = trainer.config.model_dump(mode="json", exclude_unset=True)
+        for key in DECIDED:
+            table.pop(key, None)
+        own, has_objects = trainer.config.runs_dir, any(map(_is_object, values_in(table)))
+        if own != self._runs_dir and has_objects:
+            raise ConfigError(
+                f"stage {name}: the trainer has written its objects below {own!r} (its runs_dir, "
+                f"or output_dir in args), and the runs of the recipe are in {self._runs_dir!r}; "
+                f"write Recipe(..., runs_dir={own!r}), or give the trainer that folder"
+            )
+        return table
+
     def _add(self, name: str, table: dict[str, Any]) -> StageOutputs:
         if name in self._stages:
             raise ConfigError(f"the recipe has a stage {name!r} already; choose another name")
         self._stages[name] = table
         return StageOutputs(name=name)
+
+
+def _is_object(pair: tuple[str, Any]) -> bool:
+    return isinstance(pair[1], str) and is_object(pair[1])
 
 
 def _nested(config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -173,11 +189,14 @@ def _nested(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys with the outputs of stages, and paths, as they are written in a file."""
-    return {
-        key: value.model if isinstance(value, StageOutputs) else _path(value)
-        for key, value in keys.items()
-    }
+    return {key: _written(value) for key, value in keys.items()}
 
 
-def _path(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
+def _written(value: Any) -> Any:
+    if isinstance(value, StageOutputs):
+        return value.model
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _written(each) for name, each in value.items()}
+    return [_written(each) for each in value] if isinstance(value, list | tuple) else value

@@ -29,6 +29,15 @@ OVERRIDABLE = ("evaluation", "rollout", "rewards", "compute")
 """Tables of the configuration that say how models are judged."""
 
 
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Raise `ConfigError` for an override that does not say how models are judged."""
+    for override in overrides:
+        if override.strip().partition(".")[0] not in OVERRIDABLE:
+            raise ConfigError(
+                f"--set {override!r}: only {', '.join(OVERRIDABLE)} say how models are compared"
+            )
+
+
 class Gate:
     """The gate between one run and one name."""
 
@@ -41,11 +50,7 @@ class Gate:
     ) -> None:
         """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. Raises `ConfigError`
         where nothing can be judged so."""
-        for override in overrides:
-            if override.strip().partition(".")[0] not in OVERRIDABLE:
-                raise ConfigError(
-                    f"--set {override!r}: only {', '.join(OVERRIDABLE)} say how models are compared"
-                )
+        check_overrides(overrides)
         self._run = run
         self.registry = registry
         self._overridden = bool(overrides)

@@ -1,29 +1,38 @@
 """What the stages of a recipe may still cost."""
 
-from collections.abc import Sequence
+from pathlib import Path
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.recipes.lineage.origin import find_origin
 from mortal_steps.recipes.stages import Job
 from mortal_steps.runs.costs import add_up
 
 
-def spent(jobs: Sequence[Job]) -> float:
-    """Return the dollars that the runs among these jobs have cost, in all attempts."""
-    costs = [add_up(job.runs_dir / job.id) for job in jobs]
-    return sum(each.total for each in costs if each is not None)
+def spent(runs_dir: Path, recipe: str, *, without: str) -> float:
+    """Return the dollars that the runs of a recipe's stages have cost in all attempts, those with
+    other settings among them, but for the run `without`."""
+    total = 0.0
+    for folder in runs_dir.glob(f"{recipe}-*"):
+        origin = find_origin(folder) if folder.name != without else None
+        if origin is not None and origin.recipe == recipe:
+            costs = add_up(folder)
+            total += costs.total if costs is not None else 0.0
+    return total
 
 
-def within_budget(config: RunConfig, limit: float | None, jobs: Sequence[Job]) -> RunConfig:
+def within_budget(config: RunConfig, limit: float | None, job: Job) -> RunConfig:
     """Return the configuration of a stage, with what is left of the recipe's budget as the most
-    that it may cost. Raises `ConfigError` where nothing is left."""
+    that it may cost: its own earlier attempts count as they do for a run. Raises `ConfigError`
+    where nothing is left."""
     if limit is None:
         return config
-    left = limit - spent(jobs)
+    others = spent(job.runs_dir, job.recipe, without=job.id)
+    left = limit - others
     if left <= 0:
         raise ConfigError(
-            f"limits.max_cost = {limit:g}: the stages have cost {spent(jobs):.2f} dollars; "
-            "raise it to go on"
+            f"limits.max_cost = {limit:g}: the stages have cost {others:.2f} dollars; raise it to "
+            "go on"
         )
     modal = config.compute.modal
     most = min(left, modal.max_cost or left)

@@ -58,6 +58,18 @@ def read_recipe(path: Path, overrides: Iterable[str] = ()) -> RecipeConfig:
     return parse_recipe(with_files(values, path), origin)
 
 
+def override_recipe(config: RecipeConfig, overrides: Iterable[str]) -> RecipeConfig:
+    """Return the recipe with `key=value` overrides applied; raises `ConfigError`."""
+    changes = list(overrides)
+    if not changes:
+        return config
+    values = config.model_dump(mode="json", exclude_none=True)
+    for change in changes:
+        _check_stage(change, tuple(config.stages))
+        apply_override(values, change)
+    return parse_recipe(values, origin="overrides")
+
+
 def parse_recipe(values: Mapping[str, Any], origin: str = "recipe") -> RecipeConfig:
     """Plain nested values as a recipe; raises `ConfigError`."""
     try:

@@ -10,7 +10,7 @@ from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.file import LimitsConfig
-from mortal_steps.recipes.stages import Job, RunStage, Stage
+from mortal_steps.recipes.stages import Job, Stage
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +25,7 @@ class Taken:
     @classmethod
     def by(cls, stage: Stage, job: Job) -> Taken:
         """Return what a stage takes; what is no run, and names no GPUs, takes cores alone."""
-        config = stage.config(job) if isinstance(stage, RunStage) else stage.computes(job)
+        config = stage.computes(job)
         return cls(here=True) if config is None else _by_run(config)
 
 
@@ -41,8 +41,8 @@ def _by_run(config: RunConfig) -> Taken:
 def fits(wanted: Taken, taken: Collection[Taken], limits: LimitsConfig) -> bool:
     """Return whether a stage may begin beside these. No two are on one GPU; one that wants more
     GPUs than the limit begins alone."""
-    if not wanted.here:
-        return True
+    if not wanted.here:  # with a budget, one after the other: each may take all that is left
+        return limits.max_cost is None or all(each.here for each in taken)
     here = [each for each in taken if each.here]
     if not wanted.gpus:
         return sum(not each.gpus for each in here) < limits.cpu_stages

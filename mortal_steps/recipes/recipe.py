@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.file import RecipeConfig, merged
 from mortal_steps.recipes.identity import code_digest
 from mortal_steps.recipes.references import MAIN, Reference
@@ -16,6 +17,7 @@ from mortal_steps.recipes.stages import (
     Output,
     OutputKind,
     Product,
+    RunStage,
     Stage,
     StandIns,
 )
@@ -152,6 +154,10 @@ class _Ancestors(StandIns):
                 own = {key: value for key, value in table.items() if key != "name_or_path"}
                 return {**(found or {}), **own}
         return table
+
+    def run(self, reference: Reference) -> RunConfig | None:
+        stage = self._recipe.stages[reference.stage]
+        return stage.written() if isinstance(stage, RunStage) else None
 
     def rows(self, reference: Reference) -> Sequence[Mapping[str, Any]] | None:
         return self._recipe.stages[reference.stage].rows()

@@ -109,14 +109,20 @@ class RecipeFolder:
         return record
 
     def begin(
-        self, config: RecipeConfig, only: tuple[str, ...], ui_url: str | None
+        self,
+        config: RecipeConfig,
+        only: tuple[str, ...],
+        ui_url: str | None,
+        *,
+        goes_on: bool = False,
     ) -> RecipeRecord:
-        """Record that the recipe is driven, and with what."""
+        """Record that the recipe is driven, and with what; whether that continues its last
+        beginning, which has not come to its end."""
         before = self._before()
         record = RecipeRecord(
             name=self.name,
             uid=before.uid if before else uuid.uuid4().hex,
-            begun=self.beginning(),
+            begun=self._beginning(goes_on=goes_on),
             config=config.model_dump(mode="json", exclude_none=True),
             working_dir=os.getcwd(),
             only=only,
@@ -130,12 +136,11 @@ class RecipeFolder:
         self.write(record)
         return record
 
-    def beginning(self) -> str:
-        """Return what tells this beginning from others: what the record has, if it is not complete
-        yet."""
-        before = self._before()
-        goes_on = before is not None and before.status != "completed" and before.begun
-        return before.begun if before is not None and goes_on else uuid.uuid4().hex
+    def _beginning(self, *, goes_on: bool) -> str:
+        before = self._before() if goes_on else None
+        if before is None or before.status == "completed" or not before.begun:
+            return uuid.uuid4().hex
+        return before.begun
 
     def _before(self) -> RecipeRecord | None:
         found = self.store.find_whole(RECORD, RecipeRecord, "written anew")

@@ -119,6 +119,10 @@ class StandIns(ABC):
         the stage, or the one before it, begins. None: there is none."""
 
     @abstractmethod
+    def run(self, reference: Reference) -> RunConfig | None:
+        """Return the configuration of a stage that is a run, as it is written."""
+
+    @abstractmethod
     def rows(self, reference: Reference) -> Sequence[Mapping[str, Any]] | None:
         """Return some rows with the columns that the dataset will have; None: nobody knows."""
 
@@ -205,6 +209,13 @@ class RunStage(Stage):
     @abstractmethod
     def config(self, job: Job) -> RunConfig:
         """Return the configuration of the run, with its id. Raises `ConfigError`."""
+
+    @abstractmethod
+    def written(self) -> RunConfig:
+        """Return the configuration as it is written, with references in it."""
+
+    def computes(self, job: Job) -> RunConfig | None:
+        return self.config(job)
 
 
 class GateStage(Stage):

@@ -20,6 +20,11 @@ RECIPES = ".recipes"
 """In the folder of the runs: what belongs to recipes and is no run."""
 
 
+def recipe_argument(runs_dir: Path, name: str) -> str:
+    """Return a recipe's name, with its folder where `mortal` would not look by default."""
+    return run_argument(runs_dir / name)
+
+
 def names_recipe(runs_dir: Path, name: str) -> bool:
     """Return whether a name is that of a recipe that was begun there, and of no run."""
     return (runs_dir / RECIPES / name).is_dir() and not (runs_dir / name).exists()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from mortal_steps.errors import StoreError
+from mortal_steps.runs.argument import RECIPES
 from mortal_steps.store.identity import CONFIG_FILE
 
 logger = logging.getLogger(__name__)
@@ -79,4 +80,6 @@ def remove_object(path: Path) -> None:
 
 def _settings(runs_dir: Path, without: Collection[str]) -> Iterator[Path]:
     found = runs_dir.glob(f"[!.]*/{CONFIG_FILE}")
-    return (path for path in found if path.parent.name not in without)
+    yield from (path for path in found if path.parent.name not in without)
+    # Stages that have not begun name theirs there, and so do those that are no runs.
+    yield from (runs_dir / RECIPES).glob("*/recipe.json")

@@ -83,7 +83,8 @@ CHANGES = {
     "the temperature": (["stages.grpo.rollout.temperature=0.9"], ["grpo", "gate"]),
     "what the gate wants": (["stages.gate.min_gain=-9.0"], ["gate"]),
     "the name in use": (["stages.gate.name=other"], ["gate"]),
-    "where models are": (["stages.gate.models_dir=others"], []),
+    "where models are": (["stages.gate.models_dir=others"], ["gate"]),
+    "where the run ends": (["stages.grpo.training.until.max_rollouts=20"], ["grpo", "gate"]),
 }
 """Overrides, and the stages that they make again."""
 

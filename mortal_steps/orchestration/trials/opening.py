@@ -108,9 +108,9 @@ def of_finished_model(config: RunConfig) -> RunConfig:
     return config.without_teachers().model_copy(update={"model": model, "training": whole})
 
 
-def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
-    """Return what models are judged with by the settings of a run of so many steps. Raises
-    `ConfigError` for a run elsewhere, and without rewards for one that learns from rows."""
+def check_judged_here(config: RunConfig) -> None:
+    """Raise `ConfigError` for a run elsewhere, and without rewards for one that learns from
+    rows."""
     if not config.compute.place.here:
         raise ConfigError(
             f"compute.backend = {config.compute.backend!r}: models are compared on this "
@@ -124,6 +124,12 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
             "has none to compare models by; name some with --set "
             "evaluation.functions=['rewards.py:name']"
         )
+
+
+def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
+    """Return what models are judged with by the settings of a run of so many steps. Raises as
+    `check_judged_here`."""
+    check_judged_here(config)
     finished = of_finished_model(config)
     return JudgingPlan(
         model=config.model,

@@ -1,7 +1,6 @@
 """`type = "promote"`: the gate before a model is put to use, decided by a threshold or a person."""
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,6 +10,10 @@ from pydantic import Field, ValidationError
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.trials.opening import check_judged_here
+from mortal_steps.plan.loader import override_config
+from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.promotion.gate import check_overrides
 from mortal_steps.recipes.products import read_product, write_product
 from mortal_steps.recipes.references import MAIN, Reference
 from mortal_steps.recipes.stages import (
@@ -24,6 +27,7 @@ from mortal_steps.recipes.stages import (
     StandIns,
 )
 from mortal_steps.registry.registry import Decision, Registry
+from mortal_steps.runs.run import find_run
 
 
 class PromoteConfig(Section):
@@ -69,11 +73,29 @@ class PromoteStage(GateStage):
         return ("run",) if reference.key == "run" else super().wanted(reference)
 
     def parts(self) -> Any:
-        found = self._config.model_dump(mode="json")
-        return {key: value for key, value in found.items() if key != "models_dir"}
+        return self._config.model_dump(mode="json")
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
-        """Its settings are all that there is."""
+        """Check that the models of the run can be compared as the gate would."""
+        check_overrides(self._config.overrides)
+        config = stand_ins.run(self.references[0])
+        if config is None:
+            return
+        if not config.data.holds_out:
+            raise ConfigError(
+                f"stages.{self.name}.run = {self._config.run!r}: that stage has no held-out "
+                "problems to compare models on; give it data.eval_samples, data.eval_split, "
+                "data.eval_source or data.eval_sets"
+            )
+        try:
+            check_judged_here(override_config(config, self._config.overrides))
+        except ConfigError as error:
+            raise ConfigError(f"stages.{self.name}: {error}") from None
+
+    def computes(self, job: Job) -> RunConfig | None:
+        """Judging takes the GPUs that the run's own evaluations took."""
+        found = find_run(job.runs_dir, self.settings(job).run_id)
+        return override_config(found.config, self._config.overrides)
 
     def settings(self, job: Job) -> GateSettings:
         run = next(each for each in job.inputs if each.key == "run")
@@ -102,21 +124,24 @@ class PromoteStage(GateStage):
             and each.version.run_uid == run.output.sha256
             and not (each.request or "").startswith(f"{job.recipe}-{job.stage}-")
         ]
-        return self.decided(job, made[-1]) if made else None
+        return self._product(job, made[-1]) if made else None
 
     def decided(self, job: Job, decision: Decision) -> Product:
+        product = self._product(job, decision)
+        write_product(job, product)
+        return product
+
+    def _product(self, job: Job, decision: Decision) -> Product:
         settings, version = self.settings(job), decision.version
         path = settings.models_dir.absolute() / settings.name / version.path
         below = os.path.relpath(path, job.runs_dir.absolute())
         used = {MAIN: Output(kind="model", path=below, sha256=version.sha256)}
-        product = Product(
+        return Product(
             recipe=job.recipe,
             stage=job.stage,
             job_id=job.id,
             outputs=used if decision.action == "promoted" else {},
             inputs=job.inputs,
             headline=f"{decision.action} by {decision.by}: {decision.why}".rstrip(": "),
-            made_at=time.time(),
+            made_at=decision.at,
         )
-        write_product(job, product)
-        return product

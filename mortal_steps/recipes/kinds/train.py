@@ -42,7 +42,12 @@ class TrainStage(RunStage):
         return wanted_at(self.name, reference)
 
     def parts(self) -> Any:
-        return parts_of(self._written)
+        # It decides where a run ends, and so which model it leaves.
+        until = self._written.training.until.model_dump(mode="json", exclude_defaults=True)
+        return {**parts_of(self._written), **({"until": until} if until else {})}
+
+    def written(self) -> RunConfig:
+        return self._written
 
     def model(self) -> Mapping[str, Any] | None:
         found: Mapping[str, Any] = self.values.get("model", {})

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import FlowRun
 
-from mortal_flows.deployed import _drives, check_begun_here
+from mortal_flows.deployed import drives, check_begun_here
 from mortal_steps.errors import StoreError
 from mortal_steps.store.identity import IDENTITY_FILE
 
@@ -33,6 +33,6 @@ def test_a_driver_is_known_by_its_flow_run_and_not_by_the_address_of_its_server(
     """Two workers may know one server by two addresses; a server may move to another port."""
     here, other = str(uuid4()), str(uuid4())
     for server in ("http://127.0.0.1:4200", "http://localhost:4200", "https://prefect.example"):
-        assert _drives(f"{server}/runs/flow-run/{here}", here)
-        assert not _drives(f"{server}/runs/flow-run/{other}", here)
-    assert not _drives(None, here)
+        assert drives(f"{server}/runs/flow-run/{here}", here)
+        assert not drives(f"{server}/runs/flow-run/{other}", here)
+    assert not drives(None, here)
