@@ -33,6 +33,9 @@ class Nothing(StandIns):
     def model(self, reference):
         return self._models.get(reference.key)
 
+    def run(self, reference):
+        return None
+
     def rows(self, reference):
         return self._rows.get(reference.key)
 
