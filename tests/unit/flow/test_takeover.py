@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import FlowRun
 
-from mortal_flows.deployed import drives, check_begun_here
+from mortal_flows.deployed import check_begun_here, drives
 from mortal_steps.errors import StoreError
 from mortal_steps.store.identity import IDENTITY_FILE
 
