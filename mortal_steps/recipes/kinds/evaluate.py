@@ -69,7 +69,9 @@ class EvaluateStage(SampledStage):
             bounds=shard_bounds(len(problems), settings.num_shards),
             stage="evaluate",
         )
-        shards, sets = scoring.shards(folder), eval_set_sizes(problems)
+        # Rows that nothing holds out are no set of their own.
+        sets = eval_set_sizes(problems) if settings.data.holds_out else {}
+        shards = scoring.shards(folder)
         means = mean_scores(settings.rewards, shards, sets)
         scores = Scores(problem_scores(settings.rewards, shards, sets))
         write_json(out / EVALUATION, _evaluation(means, scores, len(problems), settings.seed))
