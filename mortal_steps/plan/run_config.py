@@ -325,6 +325,13 @@ class RunConfig(Section):
         return self.evaluates and not self.algorithm.judges_by_loss
 
     @property
+    def scores_held_out_as_usual(self) -> bool:
+        """Whether problems are held out that `eval_rewards` score: all, or those of a set without
+        rewards of its own."""
+        sets = self.data.eval_sets
+        return self.data.holds_out and not (sets and sets.keys() <= self.set_rewards.keys())
+
+    @property
     def training_rewards(self) -> RewardsConfig | None:
         """What scores the completions that are trained on; None: nothing does, as nothing is
         learned from scores and no rewards are named."""

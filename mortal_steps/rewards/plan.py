@@ -35,6 +35,8 @@ class ScoringPlan:
     """Rewards of evaluations; None: the same."""
     set_rewards: Mapping[str, RewardsConfig]
     """Those of the sets of evaluations that have rewards of their own, by name."""
+    scores_sets_alone: bool
+    """Whether nothing but these sets is scored, and `rewards` have nothing to do."""
     compute: ComputeConfig
     gym_rows: bool
     """Whether the rows are of reasoning_gym, which scores them."""

@@ -143,14 +143,8 @@ def check(
     if config.algorithm.teacher_model:
         check_teacher(config.algorithm.teacher_model, config.model, config.data)
     check_teachers(config)
-    scored_as_all = config.data.holds_out and not (
-        config.data.eval_sets and config.data.eval_sets.keys() <= config.set_rewards.keys()
-    )
-    if (
-        config.evaluates
-        and scored_as_all
-        and not (config.algorithm.learns_from_rewards or config.algorithm.judges_by_loss)
-    ):
+    judged = config.samples_held_out and config.scores_held_out_as_usual
+    if judged and not config.algorithm.learns_from_rewards:
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
