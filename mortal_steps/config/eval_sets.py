@@ -1,14 +1,15 @@
 """`[evaluation.sets.NAME]`: held-out problems with settings of their own, or a harness, which asks
 the policy itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from mortal_steps.config.field_metadata import NO_NUMBERS
+from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import Functions, RewardsConfig, Term
 from mortal_steps.config.section import Section, of_its_kind
 from mortal_steps.harnesses.table import EVAL_SETS, PROBLEMS
@@ -57,6 +58,12 @@ class ProblemSet(EvalSet, extra="forbid"):
             return default
         changes = {"functions": self.functions, "weights": None, "terms": self.terms}
         return RewardsConfig.model_validate({**dict(default), **changes})
+
+    def pinned(self, commit_of: Callable[[ModelConfig], str | None]) -> Self:
+        """Return the same with the commits of its reward models; see `RewardsConfig.pinned`."""
+        its = self.rewards(RewardsConfig()).pinned(commit_of)
+        changes = {"functions": its.functions} if self.functions else {"terms": its.terms}
+        return self.model_copy(update=changes)
 
     def sampling(self, default: SamplingParams) -> SamplingParams:
         """Return how it is sampled; `default` is how evaluations are otherwise."""

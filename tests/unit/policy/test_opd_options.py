@@ -179,3 +179,23 @@ def test_a_model_is_not_compared_by_problems_that_nothing_scores(algorithm):
     for config in (judged(algorithm, OWN, **sets), judged(algorithm, {}, eval_samples=3)):
         with refused(ConfigError, repr(algorithm), "--set evaluation.functions="):
             judging_plan(resolved(config, cores=1), 1)
+
+
+def test_a_reward_under_a_teachers_name_is_refused():
+    term = {"function": "rewards.py:exact", "name": "teacher-main"}
+    with refused(ConfigError, "'teacher-main'", "algorithm.teachers", "another `name`"):
+        parse_config({"algorithm": TAUGHT["opd"], "rewards": {"terms": [term]}})
+    parse_config({"algorithm": TAUGHT["distillation"], "rewards": {"terms": [term]}})
+    folder = {"functions": ["./models/teacher-main"]}  # which goes by its whole name then
+    parse_config({"algorithm": TAUGHT["opd"], "rewards": folder})
+
+
+@pytest.mark.parametrize("algorithm", TAUGHT)
+@pytest.mark.parametrize("selection", ["dynamic", "screen", "curriculum", "own.py:chosen"])
+def test_nothing_is_selected_by_rewards_where_nothing_is_learned_from_them(algorithm, selection):
+    values = {"algorithm": TAUGHT[algorithm], "selection": {"type": selection}}
+    values["training"] = {"num_generations": 8}
+    with refused(ConfigError, f"selection.type = {selection!r}", repr(algorithm), "leave"):
+        parse_config(values)
+    del values["selection"]["type"]
+    parse_config(values)
