@@ -45,3 +45,10 @@ class ScoringPlan:
     updates_per_step: int
     """Optimizer updates of a train step."""
     code: CodePlan
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether anything that scores computes on a GPU."""
+        scoring = [self.rewards, *self.set_rewards.values()]
+        scoring += [self.eval_rewards] if self.eval_rewards is not None else []
+        return any(term.needs_gpu for each in scoring for term in each.all_terms)

@@ -20,7 +20,6 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.config import (
     EnvironmentConfig,
     EvaluationConfig,
-    ModalConfig,
     RewardsConfig,
 )
 from mortal_steps.config.rewards import FORMS
@@ -55,6 +54,7 @@ from mortal_steps.orchestration.checking.data_lines import (
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
 from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
@@ -288,12 +288,11 @@ def check_rewards(
     of the `sets` of evaluations score their problems."""
     plan: ScoringPlan = worker.kwargs["plan"]
     sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
-    if plan.compute.scores_in_a_container and plan.rewards.terms:
-        here = _without_rewards_on_gpus(plan.rewards, plan.compute.modal)
-        if not here.terms:
-            return {}
-        kwargs = {**worker.kwargs, "plan": dataclasses.replace(plan, rewards=here)}
-        worker = dataclasses.replace(worker, kwargs=kwargs)
+    if plan.compute.scores_in_a_container:
+        plan, sets = called_here(plan, sets)
+        worker = dataclasses.replace(worker, kwargs={**worker.kwargs, "plan": plan})
+    if plan.scores_sets_alone and not plan.set_rewards:
+        return {}
     tried = dict(sets) if plan.rewards.dry_run else dict.fromkeys(sets, ())
     scores: Scores = call_once(worker, "dry_run", problems=sample, sets=tried)
     return scores
@@ -319,19 +318,6 @@ def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
             env=local.env,
         )
         call_once(spec, "check")
-
-
-def _without_rewards_on_gpus(rewards: RewardsConfig, modal: ModalConfig) -> RewardsConfig:
-    """Return the rewards that this machine can call. Raises `ConfigError` if others need a GPU and
-    their container has none."""
-    on_gpus = [term for term in rewards.terms if term.needs_gpu]
-    if on_gpus and modal.reward_gpu is None:
-        raise ConfigError(
-            f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
-            "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
-        )
-    here = tuple(term for term in rewards.terms if term not in on_gpus)
-    return rewards.model_copy(update={"terms": here})
 
 
 def check_something_scores(
