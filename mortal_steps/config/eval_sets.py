@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 from mortal_steps.config.field_metadata import NO_NUMBERS
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import Functions, RewardsConfig, Term
-from mortal_steps.config.section import Section, of_its_kind
+from mortal_steps.config.section import LocalPath, Section, of_its_kind
 from mortal_steps.harnesses.table import EVAL_SETS, PROBLEMS
 from mortal_steps.types import SamplingParams
 
@@ -122,6 +122,9 @@ class Harness(EvalSet, extra="allow"):
     timeout_s: Annotated[float, NO_NUMBERS] = Field(600.0, gt=0)
     """Seconds that it may take until its first request, from an answer to the next request, and
     from the last answer to its end."""
+    files: Annotated[tuple[LocalPath, ...], NO_NUMBERS] = ()
+    """Files that it reads, such as `["questions.json"]`: an edited one is noticed, as its code is.
+    A folder stands for all that is in it."""
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -129,9 +132,9 @@ class Harness(EvalSet, extra="allow"):
         return (self.type,) if ":" in self.type else ()
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """Other files that decide its scores; a folder stands for all that is in it."""
-        return ()
+    def read_files(self) -> tuple[Path, ...]:
+        """What is noticed when it is edited, beside the code."""
+        return tuple(map(Path, self.files))
 
     def check(self) -> None:
         """Raise an error for settings with which it cannot work: called before a run begins."""

@@ -111,7 +111,7 @@ class Plan:
             scoring=tuple(dict.fromkeys(scoring)),
             training=tuple(dict.fromkeys(filter(names_code, names))),
             model_folders=tuple(dict.fromkeys(folders)),
-            files=tuple(dict.fromkeys(str(file) for each in harnesses for file in each.files)),
+            files=tuple(dict.fromkeys(str(file) for each in harnesses for file in each.read_files)),
             environment=config.environment,
             compute=config.compute,
             accept_changed=config.rewards.accept_changed,

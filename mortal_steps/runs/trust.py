@@ -47,7 +47,7 @@ def _programs(run: Run) -> Iterator[str]:
     for file in run.config.environment.files:
         yield f"environment with the pickle {file}, which is code"
     for name, harness in run.config.evaluation.harnesses.items():
-        for code in (*harness.code, *map(str, harness.files)):
+        for code in (*harness.code, *map(str, harness.read_files)):
             yield f"evaluation.sets.{name} with the harness {code}, which is code"
 
 

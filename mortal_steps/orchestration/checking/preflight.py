@@ -304,12 +304,18 @@ def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
     local, place = config.compute.local.rollout, config.compute.place
     there = place.shares_files and local.python and shutil.which(local.python)
     for name, harness in config.evaluation.harnesses.items():
-        if harness.files and not place.shares_files:
+        files = harness.read_files
+        if files and not place.shares_files:
             raise ConfigError(
-                f"evaluation.sets.{name} reads files of this machine ({harness.files[0]}), and "
+                f"evaluation.sets.{name} reads files of this machine ({files[0]}), and "
                 f"compute.backend = {config.compute.backend!r} samples in containers, which do not "
                 "get them; evaluate it on a machine of your own, or leave it out"
             )
+        for file in harness.files:
+            if not Path(file).exists():
+                raise ConfigError(
+                    f"evaluation.sets.{name}.files: there is no {file} in {Path.cwd()}"
+                )
         say(f"loading the harness of evaluation.sets.{name}")
         spec = WorkerSpec(
             factory="mortal_steps.harnesses.handler:HarnessHandler",
