@@ -4,9 +4,25 @@ import functools
 
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.held_out import HeldOutScores
-from mortal_steps.runs.ending import decide
+from mortal_steps.runs.ending import check_interval, decide
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.system.threads import in_thread
+
+
+async def check_goal(session: Session, done: int) -> HeldOutScores | None:
+    """Raise `ConfigError` if the evaluation after `done` steps shows that the goal cannot be
+    reached. Returns the scores that it is looked for in; None where their intervals do not
+    matter."""
+    run = session.run
+    until = run.config.training.until
+    if until.goal is None or until.by != "interval":
+        return None
+    scores = HeldOutScores(run)
+    by_problem = await in_thread(functools.partial(scores.of, done))
+    rows = [row for row in run.logs.read(EVALUATIONS) if row["step"] == done]
+    if rows and by_problem is not None:
+        check_interval(until, rows[-1], by_problem)
+    return scores
 
 
 async def ends(session: Session, done: int) -> bool:
@@ -16,9 +32,10 @@ async def ends(session: Session, done: int) -> bool:
     due = schedule.evaluates if schedule.holds_evaluations else schedule.checkpoints
     if run.ended is not None or not (until.ends and due(done)) or done == run.info.num_steps:
         return run.ended is not None and done == run.ended.step
+    scores = await check_goal(session, done)
     lows = {}
-    if until.goal is not None and until.by == "interval":
-        found = await in_thread(functools.partial(HeldOutScores(run).intervals, done))
+    if scores is not None:
+        found = await in_thread(functools.partial(scores.intervals, done))
         lows = {name: interval.low for name, interval in found.items()}
     first = run.info.first_step  # a fork's parent may have had other rewards
     ended = decide(

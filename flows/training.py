@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
-from mortal_flows.ending import ends
+from mortal_flows.ending import check_goal, ends
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
 from mortal_steps.errors import LeaseLostError, MortalError, RunStoppedError, ServerError
@@ -138,6 +138,7 @@ class Training:
                 first = ready.weights[0] if schedule.samples_held_out else None
                 starting = self._evaluate(0, first, progress)
                 run.update(evaluation=await stop.guard(starting))
+                await check_goal(session, 0)
             progress.begin_steps(ready.step)
             for step in range(ready.step, run.num_steps):
                 self._recorder.begin_step()

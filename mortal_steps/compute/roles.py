@@ -30,7 +30,8 @@ def worker_specs(
     rounding: Mapping[str, str] | None = None,
 ) -> dict[Role, WorkerSpec]:
     """One actor, the rollout workers and the reward workers of a run on this machine."""
-    compute, rewards = plans.reward.compute, plans.reward.rewards
+    scoring = plans.reward
+    compute = scoring.compute
     local, shares = compute.local, compute.place.here  # else there is one worker to a machine
     sampler, samplers = plans.rollout, plans.num_rollout_workers
     measures = shares and measures_memory(local, sampler.rollout, samplers)
@@ -70,11 +71,11 @@ def worker_specs(
         ),
         "reward": WorkerSpec(
             factory="mortal_steps.rewards.worker:RewardWorker",
-            kwargs={"run_dir": str(run_dir), "plan": plans.reward, "num_steps": num_steps},
-            count=rewards.num_reward_workers,
+            kwargs={"run_dir": str(run_dir), "plan": scoring, "num_steps": num_steps},
+            count=scoring.rewards.num_reward_workers,
             prepare="start",
             rounding=rounding,
-            shared_gpu=measures and any(term.needs_gpu for term in rewards.all_terms),
+            shared_gpu=measures and scoring.needs_gpu,
             **_process(local.reward),
         ),
     }

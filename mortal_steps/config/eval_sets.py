@@ -1,16 +1,17 @@
 """`[evaluation.sets.NAME]`: held-out problems with settings of their own, or a harness, which asks
 the policy itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from mortal_steps.config.field_metadata import NO_NUMBERS
+from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import Functions, RewardsConfig, Term
-from mortal_steps.config.section import Section, of_its_kind
+from mortal_steps.config.section import LocalPath, Section, of_its_kind
 from mortal_steps.harnesses.table import EVAL_SETS, PROBLEMS
 from mortal_steps.types import SamplingParams
 
@@ -57,6 +58,12 @@ class ProblemSet(EvalSet, extra="forbid"):
             return default
         changes = {"functions": self.functions, "weights": None, "terms": self.terms}
         return RewardsConfig.model_validate({**dict(default), **changes})
+
+    def pinned(self, commit_of: Callable[[ModelConfig], str | None]) -> Self:
+        """Return the same with the commits of its reward models; see `RewardsConfig.pinned`."""
+        its = self.rewards(RewardsConfig()).pinned(commit_of)
+        changes = {"functions": its.functions} if self.functions else {"terms": its.terms}
+        return self.model_copy(update=changes)
 
     def sampling(self, default: SamplingParams) -> SamplingParams:
         """Return how it is sampled; `default` is how evaluations are otherwise."""
@@ -115,6 +122,9 @@ class Harness(EvalSet, extra="allow"):
     timeout_s: Annotated[float, NO_NUMBERS] = Field(600.0, gt=0)
     """Seconds that it may take until its first request, from an answer to the next request, and
     from the last answer to its end."""
+    files: Annotated[tuple[LocalPath, ...], NO_NUMBERS] = ()
+    """Files that it reads, such as `["questions.json"]`: an edited one is noticed, as its code is.
+    A folder stands for all that is in it."""
 
     @property
     def code(self) -> tuple[str, ...]:
@@ -122,9 +132,9 @@ class Harness(EvalSet, extra="allow"):
         return (self.type,) if ":" in self.type else ()
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        """Other files that decide its scores; a folder stands for all that is in it."""
-        return ()
+    def read_files(self) -> tuple[Path, ...]:
+        """What is noticed when it is edited, beside the code."""
+        return tuple(map(Path, self.files))
 
     def check(self) -> None:
         """Raise an error for settings with which it cannot work: called before a run begins."""

@@ -33,10 +33,30 @@ class HarnessHandler:
     def __init__(self, *, name: str, harness: Harness) -> None:
         self._named = f"evaluation.sets.{name}"
         self._harness = _loaded(self._named, harness)
+        self._configured = harness
 
     def check(self) -> None:
-        """Raise `HarnessError` if it says that it cannot work."""
+        """Raise `HarnessError` if it says that it cannot work, and for what it names itself that
+        only its table says."""
+        self._check_its_table()
         self._called("check", lambda: self._harness.check())
+
+    def _check_its_table(self) -> None:
+        own, configured = self._harness, self._configured
+        for name, usual in Harness.model_fields.items():
+            default = type(own).model_fields[name].default
+            given = getattr(configured, name)
+            if name != "type" and default != usual.default and default != given:
+                raise HarnessError(
+                    f"{self._named}: {configured.type} has a `{name}` of its own, and the run goes "
+                    f"by its table alone; leave it out there, and set {self._named}.{name}"
+                )
+        if own.code != configured.code or own.read_files != configured.read_files:
+            raise HarnessError(
+                f"{self._named}: {configured.type} says itself what it is made of, and nobody who "
+                "notices edited files asks it. What its file imports is noticed anyway; name other "
+                f"files in {self._named}.files"
+            )
 
     def evaluate(self, *, policy: Policy) -> Found:
         """Let it evaluate the policy; raises `HarnessError`, also for an answer of no scores."""

@@ -41,8 +41,8 @@ class LmEval(Harness, extra="forbid"):
     """Render prompts with the model's chat template."""
 
     @property
-    def files(self) -> tuple[Path, ...]:
-        return (Path(self.folder),)
+    def read_files(self) -> tuple[Path, ...]:
+        return (Path(self.folder), *super().read_files)
 
     def check(self) -> None:
         """Load the tasks; raises `HarnessError` for those that cannot be evaluated."""

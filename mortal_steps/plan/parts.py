@@ -111,7 +111,7 @@ class Plan:
             scoring=tuple(dict.fromkeys(scoring)),
             training=tuple(dict.fromkeys(filter(names_code, names))),
             model_folders=tuple(dict.fromkeys(folders)),
-            files=tuple(dict.fromkeys(str(file) for each in harnesses for file in each.files)),
+            files=tuple(dict.fromkeys(str(file) for each in harnesses for file in each.read_files)),
             environment=config.environment,
             compute=config.compute,
             accept_changed=config.rewards.accept_changed,
@@ -123,12 +123,14 @@ class Plan:
         config = self._config
         training = config.rewards_and_teachers
         judges_apart = training is not None and config.evaluation.functions is not None
+        as_usual = config.samples_held_out and config.scores_held_out_as_usual
         if training is not config.training_rewards:  # teachers judge nothing
-            judges_apart = config.samples_held_out
+            judges_apart = as_usual
         return ScoringPlan(
             rewards=training or config.eval_rewards,
             eval_rewards=config.eval_rewards if judges_apart else None,
             set_rewards=config.set_rewards,
+            scores_sets_alone=training is None and not as_usual,
             compute=config.compute,
             gym_rows=comes_from_gym(config.data),
             template_options=config.training.template_options,

@@ -74,11 +74,18 @@ def reference_markdown() -> str:
     for table, text in _tables().items():
         heading = f"## `[{table}]`" if table else "## Top level"
         described = section_at(table.split(".")) if table else None
-        meaning = ABOUT_A_TABLE.sub("", (described and described.__doc__) or "").partition("\n")[0]
+        meaning = _beginning(ABOUT_A_TABLE.sub("", (described and described.__doc__) or ""))
         optional = "Present only if you write it." if table in OPTIONAL_TABLES else ""
         about = " ".join(part[:1].upper() + part[1:] for part in (meaning, optional) if part)
         parts += [heading, "", *([about, ""] if about else []), "```toml", f"{text}```", ""]
     return "\n".join(parts)
+
+
+def _beginning(text: str) -> str:
+    """Return the first line or, where that breaks off, the first sentence."""
+    line = text.partition("\n")[0]
+    whole = line.endswith(".")
+    return line if whole else " ".join(re.split(r"(?<=\.)\s", text, maxsplit=1)[0].split())
 
 
 def _tables(is_wanted: Callable[[str], bool] = lambda key: True) -> dict[str, str]:

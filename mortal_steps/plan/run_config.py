@@ -125,7 +125,25 @@ class RunConfig(Section):
                 f"own workers sample, and rollout.source is {self.rollout.source!r}; leave "
                 "[selection] out"
             )
+        if self.selection.type != ALL and not self.algorithm.learns_from_rewards:
+            raise ValueError(
+                f"selection.type = {self.selection.type!r} chooses groups by how the rewards of "
+                f"their completions differ, and algorithm.type = {self.algorithm.type!r} learns "
+                "without rewards, from each completion; leave [selection] out"
+            )
         self.selection.check(self.training)
+        return self
+
+    @model_validator(mode="after")
+    def _a_reward_is_no_teacher(self) -> Self:
+        asked = self.rewards_and_teachers
+        names = reward_names(asked) if asked else ()
+        for teacher in self.algorithm.teacher_terms(self.rollout.temperature):
+            if names.count(str(teacher.name)) > 1:
+                raise ValueError(
+                    f"rewards: a reward has the name {teacher.name!r}, under which what a teacher "
+                    "of algorithm.teachers says is recorded; give it another `name`"
+                )
         return self
 
     @model_validator(mode="after")
@@ -325,6 +343,13 @@ class RunConfig(Section):
         return self.evaluates and not self.algorithm.judges_by_loss
 
     @property
+    def scores_held_out_as_usual(self) -> bool:
+        """Whether problems are held out that `eval_rewards` score: all, or those of a set without
+        rewards of its own."""
+        sets = self.data.eval_sets
+        return self.data.holds_out and not (sets and sets.keys() <= self.set_rewards.keys())
+
+    @property
     def training_rewards(self) -> RewardsConfig | None:
         """What scores the completions that are trained on; None: nothing does, as nothing is
         learned from scores and no rewards are named."""
@@ -373,12 +398,28 @@ class RunConfig(Section):
         return self.model.model_copy(update={"dtype": published_in or self.model.dtype})
 
     def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
-        """Return the same with hub reward models pinned, training's first; see `pinned`."""
+        """Return the same with hub reward models pinned, in the order of `reward_models`; see
+        `RewardsConfig.pinned`."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
+        judging = dict[str, Any]()
         if self.evaluation.functions is not None:
-            functions = self.eval_rewards.pinned(commit_of).functions
-            changed["evaluation"] = self.evaluation.model_copy(update={"functions": functions})
+            judging["functions"] = self.eval_rewards.pinned(commit_of).functions
+        if own := self.set_rewards:
+            problem_sets = self.evaluation.problem_sets
+            pinned = {name: problem_sets[name].pinned(commit_of) for name in sorted(own)}
+            sets = self.evaluation.sets
+            judging["sets"] = {name: pinned.get(name, each) for name, each in sets.items()}
+        if judging:
+            changed["evaluation"] = self.evaluation.model_copy(update=judging)
         return self.model_copy(update=changed)
+
+    @property
+    def reward_models(self) -> list[ModelConfig]:
+        """The models that score: training's first, and last those of sets, by the sets' names."""
+        apart, own = self.evaluation.functions is not None, self.set_rewards
+        scoring = [self.rewards, *([self.eval_rewards] if apart else [])]
+        scoring += [own[name] for name in sorted(own)]
+        return [term.source for each in scoring for term in each.all_terms if term.source]
 
     def with_teacher_at(self, commit: str | None) -> RunConfig:
         """Return the same with the commit of a teacher on the hub; None: as it is."""

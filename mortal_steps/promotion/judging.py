@@ -88,6 +88,11 @@ class Judge:
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
                 "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
             )
+        if problems and plan.by_sets_alone:
+            raise ConfigError(
+                f"run {run.info.run_id} learns without rewards, and those of its sets score no "
+                "other problems; name some in evaluation.functions"
+            )
         self._store = store
         self._run = run
         self._plan = plan

@@ -35,6 +35,8 @@ class ScoringPlan:
     """Rewards of evaluations; None: the same."""
     set_rewards: Mapping[str, RewardsConfig]
     """Those of the sets of evaluations that have rewards of their own, by name."""
+    scores_sets_alone: bool
+    """Whether nothing but these sets is scored, and `rewards` have nothing to do."""
     compute: ComputeConfig
     gym_rows: bool
     """Whether the rows are of reasoning_gym, which scores them."""
@@ -43,3 +45,10 @@ class ScoringPlan:
     updates_per_step: int
     """Optimizer updates of a train step."""
     code: CodePlan
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether anything that scores computes on a GPU."""
+        scoring = [self.rewards, *self.set_rewards.values()]
+        scoring += [self.eval_rewards] if self.eval_rewards is not None else []
+        return any(term.needs_gpu for each in scoring for term in each.all_terms)

@@ -64,7 +64,8 @@ class RewardWorker:
 
     def start(self) -> None:
         """Import the functions of training; raises `RewardError` if one cannot be imported."""
-        self._training.start()
+        if not self._plan.scores_sets_alone:
+            self._training.start()
 
     def close(self) -> None:
         """End the reward hosts, which otherwise end with this process."""
@@ -81,7 +82,8 @@ class RewardWorker:
         `sets` of evaluations on theirs; commit nothing. Return the scores of the problems by
         reward. Raises `RewardError` whatever `rewards.on_error` says."""
         scores: dict[str, Sequence[float | None]] = {}
-        for scorer in dict.fromkeys((self._training, self._evaluating)):
+        usual = () if self._plan.scores_sets_alone else (self._training, self._evaluating)
+        for scorer in dict.fromkeys(usual):
             scores |= self._tried(scorer, problems)
         for name, its in sets.items():
             try:

@@ -6,11 +6,12 @@ what counts is the record.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mortal_steps.config.until import UntilConfig
+from mortal_steps.errors import ConfigError
 from mortal_steps.store import RunStore
 
 FILE = "end.json"
@@ -51,6 +52,22 @@ def decide(
     for key, why in _reasons(until, metrics, evaluations, dollars, hours, lows or {}):
         return Ended(step=step, key=key, why=why)
     return None
+
+
+def check_interval(until: UntilConfig, row: Row, by_problem: Collection[str]) -> None:
+    """Raise `ConfigError` for a goal that no evaluation can reach: for the interval of a score of
+    which there are none by problem. `row` is an evaluation's line, `by_problem` are its scores of
+    which there are."""
+    name = until.metric or _merit([row])
+    if until.goal is None or until.by != "interval":
+        return
+    if row.get(name) is None or name in by_problem:
+        return
+    raise ConfigError(
+        f'training.until.by = "interval": {name} is one number without scores by problem, as a '
+        "harness may answer it, and has no interval; set training.until.by = 'mean', leave "
+        "training.until.goal out, or let the harness answer scores by problem"
+    )
 
 
 def _reasons(

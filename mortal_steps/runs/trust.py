@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Iterator
 
+from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.errors import StoreError
 from mortal_steps.places.table import PLACES
 from mortal_steps.runs.run import Run
@@ -39,7 +40,22 @@ def _programs(run: Run) -> Iterator[str]:
             yield f"compute.local.{name}.python = {role.python!r}"
         if role.env:
             yield f"compute.local.{name}.env with {', '.join(sorted(role.env))}"
-    for term in run.config.rewards.all_terms:
+    for table, term in _terms(run):
         if term.sends is not None:
-            yield f"rewards.terms with {term.sends}"
-        yield from (f"rewards.terms with the pickle {file}, which is code" for file in term.files)
+            yield f"{table} with {term.sends}"
+        yield from (f"{table} with the pickle {file}, which is code" for file in term.files)
+    for file in run.config.environment.files:
+        yield f"environment with the pickle {file}, which is code"
+    for name, harness in run.config.evaluation.harnesses.items():
+        for code in (*harness.code, *map(str, harness.read_files)):
+            yield f"evaluation.sets.{name} with the harness {code}, which is code"
+
+
+def _terms(run: Run) -> Iterator[tuple[str, RewardTerm]]:
+    """Yield all that scores with its table, of training, evaluations and their sets."""
+    config = run.config
+    yield from (("rewards.terms", term) for term in config.rewards.all_terms)
+    if config.evaluation.functions is not None:
+        yield from (("evaluation.functions", term) for term in config.eval_rewards.all_terms)
+    for name, rewards in config.set_rewards.items():
+        yield from ((f"evaluation.sets.{name}.terms", term) for term in rewards.all_terms)

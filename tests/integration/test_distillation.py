@@ -1,5 +1,6 @@
 """A run that learns from a teacher, whole, and the same run killed on the way."""
 
+import asyncio
 import json
 
 import pytest
@@ -8,9 +9,11 @@ from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.batch_sources.base import needed_roles
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.promotion.gate import Gate
+from mortal_steps.registry.registry import Registry
 from mortal_steps.report.samples import samples_of
 from mortal_steps.report.summary import summarize
-from tests.support.bare_flow import Killed, bare_in, go_on, project_config
+from tests.support.bare_flow import InProcess, Killed, bare_in, go_on, one_thread, project_config
 from tests.support.refused import refused
 
 SETTINGS = {
@@ -79,6 +82,27 @@ def test_rewards_are_shown_and_change_no_bit(project, config, whole):
     rows = [json.loads(line) for line in run.store.path("metrics.jsonl").read_text().splitlines()]
     assert all(row["reward"] is not None and row["num_scored"] == 6 for row in rows)
     assert run.manifest.final.weights_sha256 == whole.manifest.final.weights_sha256
+
+
+def test_a_set_alone_judges_a_run_and_its_model(project, config):
+    rows = [{"prompt": f"{letter}=", "answer": letter} for letter in "abc"]
+    (project / "hard.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    changes = {
+        "training.max_steps": "1",
+        "data.eval_samples": "0",
+        "data.eval_sets.hard": "hard.jsonl",
+        "evaluation.functions": "null",
+        "evaluation.sets.hard.functions": '["rewards.py:matches"]',
+        "evaluation.decides": "hard",
+    }
+    alone = project_config(project, **{**SETTINGS, **changes})
+    run = go_on(alone.model_copy(update={"run_id": "alone"}))
+    found = run.manifest.evaluation.metrics
+    assert found.keys() == {"reward", "eval_hard_reward", "eval_hard_rewards/matches/mean"}
+    gate = Gate(run, Registry(project / "models", "alone"), local=InProcess)
+    with one_thread():
+        compared = asyncio.run(gate.compare(gate.bring_in()))
+    assert compared.metrics == found and compared.decides == "hard"
 
 
 def test_a_run_does_not_go_on_with_another_teacher(project, config):

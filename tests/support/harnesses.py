@@ -30,6 +30,8 @@ class Echo(Harness):
         if self.fails == "hangs":
             import time
             time.sleep(60)
+        if self.fails == "single":
+            return 0.5
         if self.fails == "exits":
             os._exit(3)
         asked = {"model": policy.model, "prompt": [f"{each}=" for each in self.letters]}

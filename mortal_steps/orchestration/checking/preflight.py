@@ -20,7 +20,6 @@ from mortal_steps.compute.local import begin_imports, call_once
 from mortal_steps.config import (
     EnvironmentConfig,
     EvaluationConfig,
-    ModalConfig,
     RewardsConfig,
 )
 from mortal_steps.config.rewards import FORMS
@@ -55,6 +54,7 @@ from mortal_steps.orchestration.checking.data_lines import (
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
 from mortal_steps.orchestration.checking.own_rewards import own_rows
+from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
 from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
@@ -143,14 +143,8 @@ def check(
     if config.algorithm.teacher_model:
         check_teacher(config.algorithm.teacher_model, config.model, config.data)
     check_teachers(config)
-    scored_as_all = config.data.holds_out and not (
-        config.data.eval_sets and config.data.eval_sets.keys() <= config.set_rewards.keys()
-    )
-    if (
-        config.evaluates
-        and scored_as_all
-        and not (config.algorithm.learns_from_rewards or config.algorithm.judges_by_loss)
-    ):
+    judged = config.samples_held_out and config.scores_held_out_as_usual
+    if judged and not config.algorithm.learns_from_rewards:
         check_judged(config.eval_rewards, config.algorithm.type)
     place, workers = place_of(plan.place), passing_workers(plan.workers)
     place.check_access(say)
@@ -294,12 +288,11 @@ def check_rewards(
     of the `sets` of evaluations score their problems."""
     plan: ScoringPlan = worker.kwargs["plan"]
     sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
-    if plan.compute.scores_in_a_container and plan.rewards.terms:
-        here = _without_rewards_on_gpus(plan.rewards, plan.compute.modal)
-        if not here.terms:
-            return {}
-        kwargs = {**worker.kwargs, "plan": dataclasses.replace(plan, rewards=here)}
-        worker = dataclasses.replace(worker, kwargs=kwargs)
+    if plan.compute.scores_in_a_container:
+        plan, sets = called_here(plan, sets)
+        worker = dataclasses.replace(worker, kwargs={**worker.kwargs, "plan": plan})
+    if plan.scores_sets_alone and not plan.set_rewards:
+        return {}
     tried = dict(sets) if plan.rewards.dry_run else dict.fromkeys(sets, ())
     scores: Scores = call_once(worker, "dry_run", problems=sample, sets=tried)
     return scores
@@ -311,12 +304,18 @@ def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
     local, place = config.compute.local.rollout, config.compute.place
     there = place.shares_files and local.python and shutil.which(local.python)
     for name, harness in config.evaluation.harnesses.items():
-        if harness.files and not place.shares_files:
+        files = harness.read_files
+        if files and not place.shares_files:
             raise ConfigError(
-                f"evaluation.sets.{name} reads files of this machine ({harness.files[0]}), and "
+                f"evaluation.sets.{name} reads files of this machine ({files[0]}), and "
                 f"compute.backend = {config.compute.backend!r} samples in containers, which do not "
                 "get them; evaluate it on a machine of your own, or leave it out"
             )
+        for file in harness.files:
+            if not Path(file).exists():
+                raise ConfigError(
+                    f"evaluation.sets.{name}.files: there is no {file} in {Path.cwd()}"
+                )
         say(f"loading the harness of evaluation.sets.{name}")
         spec = WorkerSpec(
             factory="mortal_steps.harnesses.handler:HarnessHandler",
@@ -325,19 +324,6 @@ def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
             env=local.env,
         )
         call_once(spec, "check")
-
-
-def _without_rewards_on_gpus(rewards: RewardsConfig, modal: ModalConfig) -> RewardsConfig:
-    """Return the rewards that this machine can call. Raises `ConfigError` if others need a GPU and
-    their container has none."""
-    on_gpus = [term for term in rewards.terms if term.needs_gpu]
-    if on_gpus and modal.reward_gpu is None:
-        raise ConfigError(
-            f"[[rewards.terms]]: {on_gpus[0].full_name} computes on a GPU, and the container for "
-            "rewards has none; set compute.modal.reward_gpu, for example to 'L4'"
-        )
-    here = tuple(term for term in rewards.terms if term not in on_gpus)
-    return rewards.model_copy(update={"terms": here})
 
 
 def check_something_scores(

@@ -252,8 +252,7 @@ def resolved(
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    terms = (*begun.rewards.all_terms, *begun.eval_rewards.all_terms)
-    models = iter([term.source for term in terms if term.source])
+    models = iter(begun.reward_models)
 
     def commit_of(model: ModelConfig) -> str | None:
         """Return the commit of the same term's model. One model may score at two revisions."""

@@ -89,6 +89,8 @@ class JudgingPlan:
     """`[evaluation]`, with the sets that have settings of their own."""
     training_rewards: RewardsConfig
     """`[rewards]`."""
+    by_sets_alone: bool
+    """Whether nothing but sets with rewards of their own and harnesses scores."""
     code: CodePlan
     seed: int
     num_shards: int
@@ -117,20 +119,31 @@ def check_judged_here(config: RunConfig) -> None:
             "machine; override compute.backend=local, and rollout.engine=transformers if there "
             "is no vLLM here"
         )
-    unscored = config.algorithm.judges_by_loss or config.training_rewards is None
-    if unscored and not config.eval_rewards.are_named:
+    # Then the set that decides is a harness, or has rewards of its own.
+    sets_alone = bool(config.evaluation.decides) and not config.scores_held_out_as_usual
+    if _is_unscored(config) and not (config.eval_rewards.are_named or sets_alone):
         raise ConfigError(
             f"the run learns without rewards (algorithm.type = {config.algorithm.type!r}), so it "
             "has none to compare models by; name some with --set "
-            "evaluation.functions=['rewards.py:name']"
+            "evaluation.functions=['rewards.py:name'], or give the set that "
+            "evaluation.decides names rewards of its own"
         )
+
+
+def _is_unscored(config: RunConfig) -> bool:
+    """Return whether nothing scores the completions that a run trains on."""
+    return config.algorithm.judges_by_loss or config.training_rewards is None
 
 
 def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
     """Return what models are judged with by the settings of a run of so many steps. Raises as
     `check_judged_here`."""
     check_judged_here(config)
-    finished = of_finished_model(config)
+    plans = Plan(placed(of_finished_model(config))).workers
+    if by_sets := _is_unscored(config) and not config.eval_rewards.are_named:
+        plans = dataclasses.replace(
+            plans, reward=dataclasses.replace(plans.reward, scores_sets_alone=True)
+        )
     return JudgingPlan(
         model=config.model,
         rollout=config.rollout,
@@ -145,5 +158,6 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
         num_shards=config.num_shards,
         threads=config.compute.local.rollout.threads,
         template_options=config.training.template_options,
-        workers=passing_workers(Plan(placed(finished)).workers, num_steps),
+        by_sets_alone=by_sets,
+        workers=passing_workers(plans, num_steps),
     )

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from mortal_steps.data.held_out import read_held_out
-from mortal_steps.errors import HarnessError, RewardError, WorkerLostError
+from mortal_steps.errors import ConfigError, HarnessError, RewardError, WorkerLostError
 from mortal_steps.orchestration.checking.preflight import (
     check_harnesses,
     check_rewards,
@@ -155,6 +155,18 @@ def test_a_harness_that_fails_ends_the_run_and_is_no_score(project, fails, says)
     assert says in str(error.value)
     run = find_run(project / "runs", fails)
     assert not rows_of(run)
+
+
+def test_a_goal_for_the_interval_of_one_number_is_refused_at_the_first_evaluation(project):
+    settings = [*SETTINGS, *ECHO, "evaluation.decides=echo", "evaluation.sets.echo.fails=single"]
+    settings += ["training.until.goal=0.4", "training.until.by=interval"]
+    with pytest.raises(ConfigError, match=r"training\.until\.by = \"interval\": reward is one"):
+        undisturbed(project, settings, "single")
+    assert [row["reward"] for row in rows_of(find_run(project / "runs", "single"))] == [0.5]
+    mean = [*settings[:-1], "training.until.evaluations=1"]
+    again = undisturbed(project, mean, "single")
+    assert (again.ended.key, again.ended.step) == ("goal", 1)
+    assert len(rows_of(again)) == 2
 
 
 def test_an_edited_harness_is_noticed(project):

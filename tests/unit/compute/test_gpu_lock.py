@@ -135,6 +135,21 @@ def test_those_that_share_a_gpu_lock_it(rollout, local, expected, monkeypatch, t
     assert shared_gpu() == expected
 
 
+def test_a_reward_model_of_a_set_locks_the_gpu_that_it_shares(monkeypatch, tmp_path) -> None:
+    term = {"type": "model", "model": "./judge", "device": "cuda"}
+    sets = {"hard": {"terms": [term]}}
+    config = RunConfig(
+        data={"source": "x.jsonl", "eval_sets": {"hard": "h.jsonl"}},
+        rollout={"engine": "vllm"},
+        evaluation={"sets": sets, "decides": "hard"},
+    )
+    monkeypatch.setattr(gpus, "GPUS", (str(tmp_path),))
+    specs = worker_specs(
+        Plan(config).workers, run_dir=Path("run"), fingerprint="", model_path="model", num_steps=1
+    )
+    assert specs["reward"].shared_gpu
+
+
 @pytest.mark.parametrize(
     ("weight_sync", "expected"),
     [

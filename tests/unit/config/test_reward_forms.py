@@ -1,5 +1,7 @@
 """mortal_steps.config.rewards: what one string in `rewards.functions` stands for."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from mortal_steps.config import RewardsConfig
@@ -94,3 +96,33 @@ def test_a_run_keeps_the_commits_of_its_reward_models() -> None:
     assert resolved_like(long, begun).identity() == begun.identity()
     other = RunConfig(rewards={"functions": ["a:b", "org/other"]})
     assert resolved_like(other, begun).rewards.functions == ("a:b", "org/other")
+
+
+def test_the_reward_models_of_sets_are_pinned_each_with_its_own_commit() -> None:
+    sets = {
+        "hard": {"functions": ["c:d", "org/judge@v1"]},
+        "easy": {"terms": [{"type": "model", "model": "org/judge", "revision": "v2"}]},
+        "as_all": {"temperature": 0.5},
+    }
+
+    def written(names: Iterable[str]) -> RunConfig:
+        return RunConfig.model_validate(
+            {
+                "data": {"source": "x.jsonl", "eval_sets": dict.fromkeys(sets, "x.jsonl")},
+                "rewards": {"functions": ["org/judge@main", "a:b"]},
+                "evaluation": {"sets": {name: sets[name] for name in names}, "decides": "hard"},
+            }
+        )
+
+    commits = {"main": "a" * 40, "v1": "b" * 40, "v2": "c" * 40}
+    begun = resolved(
+        written(sets).with_reward_commits(lambda model: commits[str(model.revision)]), cores=1
+    )
+    own = begun.evaluation.problem_sets
+    assert own["hard"].functions == ("c:d", f"org/judge@{'b' * 40}")
+    assert own["easy"].terms[0].source.revision == "c" * 40
+    assert not own["as_all"].functions and begun.rewards.functions[0].endswith("a" * 40)
+    again = resolved_like(written(reversed(sets)), begun)
+    assert again.fingerprint() == begun.fingerprint()
+    before = resolved(written(sets), cores=1)  # begun without commits of these
+    assert resolved_like(written(sets), before).fingerprint() == before.fingerprint()

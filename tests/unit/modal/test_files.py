@@ -9,6 +9,7 @@ from modal import exception
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
 from mortal_steps.orchestration.checking.preflight import check_rewards
+from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
 from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs
@@ -292,3 +293,30 @@ def test_a_reward_model_on_a_gpu_takes_a_container_that_has_one():
     there_is_one = passing_workers(Plan(with_gpu).workers)["reward"]
     check_rewards(there_is_one, [problem])  # which this machine cannot call
     assert with_gpu.compute.gpu_of("reward") == "L4"
+
+
+def test_a_reward_model_of_a_set_on_a_gpu_is_called_there_alone():
+    judge = {"type": "model", "model": "./judge", "device": "cuda"}
+    own = {"hard": {"terms": [judge]}, "easy": {"terms": [judge, {"function": "r.py:two"}]}}
+
+    def scoring_of(rewards, **modal):
+        config = RunConfig.model_validate(
+            {
+                "data": {"source": "x.jsonl", "eval_sets": dict.fromkeys(own, "x.jsonl")},
+                "rewards": rewards,
+                "evaluation": {"sets": own, "decides": "hard"},
+                "compute": {"backend": "modal", "modal": {"rewards": "modal", **modal}},
+            }
+        )
+        return Plan(config).scoring
+
+    sets = {"hard": [], "easy": [], "usual": []}
+    named = {"functions": ["r.py:one"]}
+    with refused(ConfigError, "evaluation.sets.hard.terms", "compute.modal.reward_gpu"):
+        called_here(scoring_of(named), sets)
+    plan, tried = called_here(scoring_of(named, reward_gpu="L4"), sets)
+    assert (plan.rewards.functions, plan.scores_sets_alone) == (("r.py:one",), False)
+    assert {name: each.code for name, each in plan.set_rewards.items()} == {"easy": ("r.py:two",)}
+    assert tried.keys() == {"easy", "usual"}
+    plan, tried = called_here(scoring_of({"terms": [judge]}, reward_gpu="L4"), sets)
+    assert plan.scores_sets_alone and tried.keys() == {"easy"}

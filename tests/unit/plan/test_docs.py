@@ -29,6 +29,11 @@ spec.loader.exec_module(check)
 def test_the_page_on_configuration_is_what_the_configuration_says():
     written = (ROOT / "docs" / "configuration.md").read_text()
     assert written == reference_markdown(), "`make docs` writes it anew"
+    about = re.findall(r"^## `.*`\n\n(.*)$", written, re.M)
+    assert len(about) > 20
+    assert [each for each in about if not each.endswith((".", "```toml"))] == []
+    assert 'as `algorithm.type = "sft"` takes them. Present only' in written
+    assert "By default it removes nothing." in written
 
 
 @pytest.mark.parametrize(("page", "block"), TOML)

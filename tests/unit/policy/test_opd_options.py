@@ -4,13 +4,15 @@ import pytest
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.resolve_defaults import resolved_like
-from mortal_steps.orchestration.trials.opening import of_finished_model
+from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
+from mortal_steps.orchestration.trials.opening import judging_plan, of_finished_model
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.policy.starting_model.new_model import build_model
+from mortal_steps.rewards.worker import RewardWorker
+from mortal_steps.types import Problem
 from tests.support.policy.rollouts import make_config
 from tests.support.refused import refused
 
@@ -138,3 +140,62 @@ def test_tools_are_refused():
     }
     with refused(ConfigError, "'opd' trains on single turns"):
         parse_config(values)
+
+
+TAUGHT = {
+    "opd": {"type": "opd", "teachers": {"main": "org/large"}},
+    "distillation": {"type": "distillation", "teacher": "org/large"},
+}
+HARNESS = {"decides": "bench", "sets": {"bench": {"type": "bench.py:Bench"}}}
+OWN = {"decides": "hard", "sets": {"hard": {"functions": ["rewards.py:strict"]}}}
+
+
+def judged(algorithm, evaluation, **data):
+    sets = {"eval_sets": {"hard": "h.jsonl"}} if evaluation is OWN else {}
+    source = {"source": "rows.jsonl", **sets, **data}
+    return parse_config({"algorithm": TAUGHT[algorithm], "data": source, "evaluation": evaluation})
+
+
+@pytest.mark.parametrize("evaluation", [HARNESS, OWN], ids=["harness", "set"])
+@pytest.mark.parametrize("algorithm", TAUGHT)
+def test_nothing_scores_by_default_where_sets_or_harnesses_alone_judge(
+    algorithm, evaluation, tmp_path
+):
+    config = judged(algorithm, evaluation)
+    scoring = Plan(config).scoring
+    assert scoring.eval_rewards is None
+    judging = judging_plan(resolved(config, cores=1), 1)
+    for plan in (judging.workers["reward"].kwargs["plan"], scoring):
+        if plan is scoring and algorithm == "opd":
+            continue  # its teachers answer
+        worker = RewardWorker(run_dir=str(tmp_path), plan=plan, num_steps=1)
+        worker.start()
+        assert worker.dry_run(problems=[Problem(id="p", prompt="a", columns={})]) == {}
+
+
+@pytest.mark.parametrize("algorithm", TAUGHT)
+def test_a_model_is_not_compared_by_problems_that_nothing_scores(algorithm):
+    sets = {"eval_sets": {"hard": "h.jsonl", "easy": "e.jsonl"}}
+    for config in (judged(algorithm, OWN, **sets), judged(algorithm, {}, eval_samples=3)):
+        with refused(ConfigError, repr(algorithm), "--set evaluation.functions="):
+            judging_plan(resolved(config, cores=1), 1)
+
+
+def test_a_reward_under_a_teachers_name_is_refused():
+    term = {"function": "rewards.py:exact", "name": "teacher-main"}
+    with refused(ConfigError, "'teacher-main'", "algorithm.teachers", "another `name`"):
+        parse_config({"algorithm": TAUGHT["opd"], "rewards": {"terms": [term]}})
+    parse_config({"algorithm": TAUGHT["distillation"], "rewards": {"terms": [term]}})
+    folder = {"functions": ["./models/teacher-main"]}  # which goes by its whole name then
+    parse_config({"algorithm": TAUGHT["opd"], "rewards": folder})
+
+
+@pytest.mark.parametrize("algorithm", TAUGHT)
+@pytest.mark.parametrize("selection", ["dynamic", "screen", "curriculum", "own.py:chosen"])
+def test_nothing_is_selected_by_rewards_where_nothing_is_learned_from_them(algorithm, selection):
+    values = {"algorithm": TAUGHT[algorithm], "selection": {"type": selection}}
+    values["training"] = {"num_generations": 8}
+    with refused(ConfigError, f"selection.type = {selection!r}", repr(algorithm), "leave"):
+        parse_config(values)
+    del values["selection"]["type"]
+    parse_config(values)

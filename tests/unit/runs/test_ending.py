@@ -4,8 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from mortal_steps.config.until import UntilConfig
+from mortal_steps.errors import ConfigError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.runs.ending import decide
+from mortal_steps.runs.ending import check_interval, decide
+from tests.support.refused import refused
 
 
 def ends(scores=(), metrics=(), *, dollars=0.0, hours=0.0, name="reward", **until):
@@ -41,6 +43,17 @@ def test_a_goal_can_be_for_the_lower_end_of_the_interval():
 
     assert ended(0.89) is None
     assert "the lower end of reward, 0.91, was at least 0.9" in ended(0.91).why
+
+
+def test_a_score_without_intervals_cannot_reach_a_goal_by_its_interval():
+    until = UntilConfig(goal=0.9, by="interval")
+    row = {"step": 1, "reward": 0.95, "eval_bench_reward": 0.95, "exact": 0.5}
+    with refused(ConfigError, 'training.until.by = "interval"', "reward", "'mean'"):
+        check_interval(until, row, {"exact"})
+    check_interval(until, row, {"exact", "reward"})
+    check_interval(until, {"step": 1, "exact": 0.5}, {"exact"})  # nothing scored it this time
+    check_interval(UntilConfig(goal=0.9), row, {"exact"})
+    check_interval(UntilConfig(goal=0.9, by="interval", metric="exact"), row, {"exact"})
 
 
 def test_a_loss_has_to_come_down_to_its_goal():

@@ -160,3 +160,22 @@ def test_a_run_that_cannot_be_read_is_no_reason_to_list_none(store, caplog):
     (store.root.parent / "other" / IDENTITY_FILE).mkdir(parents=True)  # as one without permission
     assert [run.info.run_id for run in list_runs(store.root.parent)] == ["run"]
     assert "other/run.json cannot be read: Is a directory" in caplog.text
+
+
+def test_what_scores_the_evaluations_of_a_run_from_elsewhere_is_asked_about(store):
+    judge = {"type": "judge", "model": "m", "base_url": "http://other/v1", "api_key_env": "AWS_KEY"}
+    pickled = {"type": "pickled", "name": "score", "object": "a" * 64, "file": "score.pickle"}
+    info = written(
+        store,
+        local={},
+        data={"source": "x.jsonl", "eval_sets": {"hard": "h.jsonl"}},
+        evaluation={
+            "decides": "bench",
+            "sets": {"hard": {"terms": [judge, pickled]}, "bench": {"type": "bench.py:Bench"}},
+        },
+    )
+    check_trusted(find_run(store.root.parent, "run"))
+    store.write_record(IDENTITY_FILE, dataclasses.replace(info, host="elsewhere"), RunInfo)
+    told = ("sets.hard.terms with api_key_env = 'AWS_KEY'", "score.pickle", "bench.py:Bench")
+    with refused(StoreError, *told):
+        check_trusted(find_run(store.root.parent, "run"))
