@@ -23,6 +23,7 @@ from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.kinds.configured import MODEL, wanted_at, with_model
 from mortal_steps.recipes.products import MadeStage
 from mortal_steps.recipes.references import Reference, find_reference, replaced
 from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
@@ -32,7 +33,6 @@ OF_TRAINING = ("algorithm", "selection", "checkpoints", "retention")
 """Tables of a run that these stages do without: a recipe's defaults may have them."""
 DECIDING = ("seed", "model", "data", "rewards", "environment", "rollout")
 """What of a run's configuration decides what they produce, beside what follows from the rest."""
-MODEL = "model.name_or_path"
 
 
 class SampledStage(MadeStage):
@@ -48,7 +48,7 @@ class SampledStage(MadeStage):
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         if reference.key == MODEL or reference.key.startswith(("rewards.", "evaluation.")):
-            return ("model", "folder")
+            return wanted_at(self.name, reference)
         if reference.key.startswith("data."):
             return ("dataset",)
         return super().wanted(reference)
@@ -161,8 +161,7 @@ class SampledStage(MadeStage):
             if MODEL in unknown:
                 reference = next(each for each in self.references if each.key == MODEL)
                 if (model := stand_ins.model(reference)) is not None:
-                    own = {k: v for k, v in values["model"].items() if k != "name_or_path"}
-                    values["model"] = {**model, **own}
+                    values["model"] = with_model(values["model"], model)
                     unknown.discard(MODEL)
             config = self.used(self._parsed(values).with_own_seed())
             rewards = _known_rewards(config.rewards)

@@ -1,6 +1,7 @@
 """`type = "train"`: a run, of any algorithm. The table of the stage is its configuration."""
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,8 @@ from mortal_steps.store.identity import IDENTITY_FILE
 
 AS_BEGUN = ("model", "data", "rewards", "algorithm")
 """Tables of a begun run that hold paths: its own count, since what is behind them is the same."""
+
+LATER = "it is checked once {} has made its model"
 
 
 class TrainStage(RunStage):
@@ -58,14 +61,17 @@ class TrainStage(RunStage):
         return chosen.model_copy(update={**kept, **places, "logging": logs})
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
-        values, unknown = with_stand_ins(self.values, stand_ins)
-        config = configuration(self.name, values)
-        if unknown:
-            say(f"its rows are checked once {unknown[0].stage} has made them")
-            return
-        config = config.model_copy(update={"model": follow_link(config.model)})
-        config = config.model_copy(update={"run_id": config.name}).with_own_seed()
-        preflight.check(resolve_defaults(config), say=say)
+        with tempfile.TemporaryDirectory(prefix="mortal-") as scratch:
+            values, unknown = with_stand_ins(self.values, stand_ins, Path(scratch))
+            config = configuration(self.name, values)
+            if unknown:
+                of_data = unknown[0].key.startswith("data.")
+                made = "its rows are checked once {} has made them" if of_data else LATER
+                say(made.format(unknown[0].stage))
+                return
+            config = config.model_copy(update={"model": follow_link(config.model)})
+            config = config.model_copy(update={"run_id": config.name}).with_own_seed()
+            preflight.check(resolve_defaults(config), say=say)
 
     def product(self, job: Job) -> Product | None:
         run = self._begun(job)

@@ -107,7 +107,7 @@ def test_all_that_can_be_is_checked_before_other_stages_exist():
     new = {"model.name_or_path": {"new": TINY["model"]["new"]}}
     rows = {"data.source": [{"prompt": "ab", "answer": "ba"}]}
     waiting.check(Nothing(models=new, rows=rows), said.append)
-    assert said[0] == "own: reading the dataset"
+    assert said[0] == "reading the dataset"
     rows = {"data.source": [{"prompt": "ab"}]}
     with pytest.raises(RewardError, match="answer"):
         waiting.check(Nothing(models=new, rows=rows), said.append)
