@@ -3,11 +3,13 @@
 import pytest
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.recipes.file import parse_recipe
 from mortal_steps.recipes.kinds.evaluate import EvaluateStage
 from mortal_steps.recipes.kinds.sample import SampleStage
+from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.references import Reference
 from tests.support.project import write_project
-from tests.support.recipes import TINY
+from tests.support.recipes import OWN, TINY
 from tests.support.recipes import tiny_stage as stage
 
 KINDS = {"sample": SampleStage, "evaluate": EvaluateStage}
@@ -32,6 +34,46 @@ def test_what_decides_nothing_here_changes_nothing():
     assert stage("sample", evaluation=others).identity(()) == sampled
     assert stage("evaluate", evaluation=others).identity(()) != evaluated
     assert stage("sample", sample={"completions": 4, "keep": "pairs"}).identity(()) != sampled
+
+
+DEFAULTS = {
+    "algorithm": {"type": "distillation", "teacher": "stage:big"},
+    "model": {"quantization": {"load_in_4bit": True}},
+    "training": {
+        "num_generations": 1,
+        "until": {"goal": 0.9, "metric": "rewards/other/mean"},
+        "use_lora": True,
+        "trl": {"lmbda": 0.5, "chat_template_kwargs": {"enable_thinking": False}},
+    },
+    "evaluation": {"sets": {"easy": {"num_generations": 2}}, "decides": "easy"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_defaults_of_training_and_of_sets_are_for_other_stages(kind):
+    table = {**TINY, **OWN[kind], "data": {"source": "train.jsonl"}, "type": kind}
+    table = {key: value for key, value in table.items() if key not in ("name", "evaluation")}
+    first, second = (
+        Recipe(parse_recipe({"name": "letters", "defaults": defaults, "stages": {"own": table}}))
+        for defaults in (DEFAULTS, {"training": {"trl": DEFAULTS["training"]["trl"]}})
+    )
+    own = first.stages["own"]
+    assert not own.references
+    assert own.config.training.template_options == {"enable_thinking": False}
+    assert own.config.training.batch_size == TINY["training"]["batch_size"]
+    assert own.identity(()) == second.stages["own"].identity(())
+
+
+def test_an_unknown_key_of_training_is_refused_all_the_same():
+    with pytest.raises(ConfigError, match=r"training\.max_step: unknown key"):
+        stage("sample", training={"max_step": 3})
+
+
+@pytest.mark.parametrize("table", [{"sets": {"easy": {}}}, {"decides": "easy"}])
+def test_sets_with_settings_of_their_own_are_refused_in_the_stage_itself(table):
+    [key] = table
+    with pytest.raises(ConfigError, match=rf"stages\.own\.evaluation\.{key}: .*leave it out"):
+        stage("evaluate", evaluation=table)
 
 
 def test_rows_that_there_will_be_have_the_columns_of_those_that_come():
