@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mortal_steps.config.field_metadata import with_numbers_of
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
     check_decided,
     configuration,
@@ -24,8 +25,8 @@ from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.models import folder_of_trained
 from mortal_steps.store.identity import IDENTITY_FILE
 
-AS_BEGUN = ("model", "data", "rewards", "algorithm")
-"""Tables of a begun run that hold paths: its own count, since what is behind them is the same."""
+AS_BEGUN = ("model", "data", *CODE_TABLES)
+"""Tables that hold paths: those of a begun run count, since what is behind them is the same."""
 
 LATER = "it is checked once {} has made its model"
 
@@ -54,7 +55,10 @@ class TrainStage(RunStage):
     def config(self, job: Job) -> RunConfig:
         chosen = configuration(self.name, job.values(self.values))
         begun = self._begun(job)
-        kept = {} if begun is None else {name: getattr(begun.config, name) for name in AS_BEGUN}
+        kept = {}
+        if begun is not None:
+            for name in AS_BEGUN:
+                kept[name] = with_numbers_of(getattr(chosen, name), getattr(begun.config, name))
         places = {"run_id": job.id, "runs_dir": str(job.runs_dir)}
         group = chosen.logging.group or job.recipe  # of the stages' runs, in trackers
         logs = chosen.logging.model_copy(update={"group": group})
