@@ -65,7 +65,8 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
             found[table] = _replaced(found[table], contents)
     packages = None
     if config.environment.is_used:
-        nothing = dict.fromkeys(("scoring", "training", "model_folders", "files"), ())
+        counted = ("scoring", "training", "model_folders", "files")  # by their content, above
+        nothing: Mapping[str, Any] = dict.fromkeys(counted, ())
         packages = digest_of_present(replace(Plan(config).code, **nothing), Path.cwd())
     whole = {
         "config": found,

@@ -148,8 +148,10 @@ class _Ancestors(StandIns):
                 above = _Ancestors(self._recipe, self._recipe.stages[reference.stage], self._found)
                 path = above.path(before)
                 found = {"name_or_path": path} if path else above.model(before)
+                if found is None:
+                    return None
                 own = {key: value for key, value in table.items() if key != "name_or_path"}
-                return {**(found or {}), **own}
+                return {**found, **own}
         return table
 
     def rows(self, reference: Reference) -> Sequence[Mapping[str, Any]] | None:

@@ -64,6 +64,14 @@ def test_defaults_of_training_and_of_sets_are_for_other_stages(kind):
     assert own.identity(()) == second.stages["own"].identity(())
 
 
+def test_defaults_of_the_kind_itself_count():
+    table = {**TINY, "type": "sample", "data": {"source": "train.jsonl"}}
+    del table["name"]
+    defaults = {"sample": {"completions": 5}}
+    made = Recipe(parse_recipe({"name": "a", "defaults": defaults, "stages": {"own": table}}))
+    assert made.stages["own"].parts()["sample"]["completions"] == 5
+
+
 def test_an_unknown_key_of_training_is_refused_all_the_same():
     with pytest.raises(ConfigError, match=r"training\.max_step: unknown key"):
         stage("sample", training={"max_step": 3})
