@@ -1,15 +1,17 @@
 """Stages that sample with a model: who they are, and what is read of their tables."""
 
+import re
+
 import pytest
 
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.recipes.file import parse_recipe
 from mortal_steps.recipes.kinds.evaluate import EvaluateStage
 from mortal_steps.recipes.kinds.sample import SampleStage
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.references import Reference
 from tests.support.project import write_project
-from tests.support.recipes import OWN, TINY
+from tests.support.recipes import OWN, TINY, Nothing
 from tests.support.recipes import tiny_stage as stage
 
 KINDS = {"sample": SampleStage, "evaluate": EvaluateStage}
@@ -101,6 +103,8 @@ def test_a_table_of_a_stage_is_read_when_it_is_made():
     [
         ("model.name_or_path", ("model", "folder")),
         ("rewards.terms[1].model", ("model", "folder")),
+        ("rewards.functions[0]", ("model", "folder")),
+        ("evaluation.functions", ("model", "folder")),
         ("data.source", ("dataset",)),
         ("data.eval_sets.hard", ("dataset",)),
     ],
@@ -109,6 +113,22 @@ def test_a_model_is_wanted_where_one_is_loaded_and_a_dataset_where_rows_are_read
     assert stage("sample").wanted(Reference(key=key, stage="a")) == kinds
 
 
-def test_no_other_key_takes_a_reference():
-    with pytest.raises(ConfigError, match=r"stages\.own\.rollout\.engine = 'stage:a'"):
-        stage("sample").wanted(Reference(key="rollout.engine", stage="a"))
+@pytest.mark.parametrize("key", ["rollout.engine", "rewards.terms[0].function"])
+def test_no_other_key_takes_a_reference(key):
+    with pytest.raises(ConfigError, match=rf"stages\.own\.{re.escape(key)} = 'stage:a'"):
+        stage("sample").wanted(Reference(key=key, stage="a"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("sample", {"rewards": {"functions": ["stage:rm"]}}),
+        ("evaluate", {"evaluation": {"functions": "stage:rm"}}),
+    ],
+)
+def test_a_reward_model_to_come_in_short_form_leaves_the_rest_checked(kind, changes):
+    said = []
+    stage(kind, **changes).check(Nothing(), said.append)
+    assert said == ["reading the dataset"]
+    with pytest.raises(DataError, match="did you mean"):
+        stage(kind, **changes, data={"source": "trian.jsonl"}).check(Nothing(), said.append)
