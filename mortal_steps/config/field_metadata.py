@@ -129,6 +129,30 @@ def _identity_of_tables(value: Any, dumped: Any, *, defaults: bool) -> Any:
     return dumped
 
 
+def with_numbers_of(section: BaseModel, other: BaseModel) -> BaseModel:
+    """Return the table with all that decides numbers as the other one has it. Lists and tables by
+    name of other kinds or another length are the other's as a whole."""
+    if type(section) is not type(other):
+        return other
+    changes: dict[str, Any] = {}
+    for name, field in type(other).model_fields.items():
+        mine, its = getattr(section, name), getattr(other, name)
+        changes[name] = mine if NO_NUMBERS in field.metadata else _with_numbers_of(mine, its)
+    return other.model_copy(update=changes)
+
+
+def _with_numbers_of(mine: Any, its: Any) -> Any:
+    if type(mine) is not type(its):
+        return its
+    if isinstance(mine, BaseModel):
+        return with_numbers_of(mine, its)
+    if isinstance(mine, dict) and mine.keys() == its.keys():
+        return {name: _with_numbers_of(mine[name], each) for name, each in its.items()}
+    if isinstance(mine, tuple) and len(mine) == len(its):
+        return tuple(map(_with_numbers_of, mine, its))
+    return its
+
+
 @functools.cache
 def trl_options_decided(section: type[BaseModel]) -> Mapping[str, str]:
     """Return the options of TRL that keys of ours decide, each with the names of these keys."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RewardsConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
+from mortal_steps.config.section import values_in
 from mortal_steps.data.sources.files import is_file, nearest_path
 from mortal_steps.data.table import DATASET_SOURCES
 from mortal_steps.errors import DataError, ModelError
@@ -52,18 +53,27 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
         found["model"] = {**found.get("model", {}), "name_or_path": model_content(config.model)}
     contents = {spec: _named(spec, digest) for spec, digest in code.items() if digest}
     contents |= dict(_models_beside(config))
+    files = dict(_harness_files(config))
+    contents |= {
+        text: files[path]
+        for each in config.evaluation.harnesses.values()
+        for _, text in values_in(dict(each))
+        if isinstance(text, str) and (path := Path(text).expanduser()) in files
+    }
     for table in CODE_TABLES:
         if table in found:
             found[table] = _replaced(found[table], contents)
     packages = None
     if config.environment.is_used:
-        nothing: Mapping[str, Any] = {"scoring": (), "training": (), "model_folders": ()}
+        counted = ("scoring", "training", "model_folders", "files")  # by their content, above
+        nothing: Mapping[str, Any] = dict.fromkeys(counted, ())
         packages = digest_of_present(replace(Plan(config).code, **nothing), Path.cwd())
-    return {
+    whole = {
         "config": found,
         "code": sorted({each for each in code.values() if each}),
         "packages": packages,
     }
+    return whole | ({"files": sorted(files.values())} if files else {})
 
 
 def code_digest(spec: str) -> str | None:
@@ -120,13 +130,13 @@ def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
     return digest_file(path)
 
 
-def _folder_digest(folder: Path) -> str:
-    """Return a digest of the files in a folder of data but for hidden ones, which no reader of a
-    dataset looks at."""
+def _folder_digest(folder: Path, ignored: tuple[str, ...] = (".", "__")) -> str:
+    """Return a digest of the files in a folder but for those whose path has a part that begins with
+    an ignored text. By default, these are what no reader of a dataset looks at."""
     names = [
         name
         for name in files_below(folder)
-        if not any(part.startswith((".", "__")) for part in Path(name).parts)
+        if not any(part.startswith(ignored) for part in Path(name).parts)
     ]
     return _digest({name: file_digest(folder / name) for name in names})
 
@@ -163,23 +173,42 @@ def _data_parts(config: RunConfig) -> dict[str, Any]:
 
 def _models_beside(config: RunConfig) -> Iterator[tuple[str, Any]]:
     """Yield the names, as they are written, of models that score or teach, and what they are."""
-    rewards = [config.rewards]
+    yield from _reward_models(config.rewards, "rewards")
     if config.evaluation.functions is not None:
-        rewards.append(config.eval_rewards)
-    for each in rewards:
-        yield from _reward_models(each)
+        yield from _reward_models(config.eval_rewards, "evaluation.functions")
+    for name, rewards in config.set_rewards.items():
+        yield from _reward_models(rewards, f"evaluation.sets.{name}")
     if (teacher := config.algorithm.teacher_model) is not None:
         yield teacher.name_or_path, model_content(teacher, "algorithm.teacher.name_or_path")
+    for term in config.algorithm.teacher_terms(config.rollout.temperature):
+        if (teacher := term.source) is not None:
+            called = f"algorithm.teachers: {term.name}"
+            yield teacher.name_or_path, model_content(teacher, called)
 
 
-def _reward_models(rewards: RewardsConfig) -> Iterator[tuple[str, Any]]:
+def _reward_models(rewards: RewardsConfig, called: str) -> Iterator[tuple[str, Any]]:
     written = rewards.functions or (None,) * len(rewards.all_terms)
     for spec, term in zip(written, rewards.all_terms, strict=True):
         if term.source is not None:
-            yield spec or term.source.name_or_path, model_content(term.source, "rewards: model")
+            yield spec or term.source.name_or_path, model_content(term.source, f"{called}: model")
         for folder in term.folders[1:] if term.source is not None else term.folders:
             tokenizer = ModelConfig(name_or_path=folder)
-            yield folder, model_content(tokenizer, "rewards: tokenizer")
+            yield folder, model_content(tokenizer, f"{called}: tokenizer")
+
+
+def _harness_files(config: RunConfig) -> Iterator[tuple[Path, str]]:
+    """Yield the files and folders that decide what harnesses score, and digests of what they
+    hold."""
+    for name, each in config.evaluation.harnesses.items():
+        for path in each.files:
+            if path.is_dir():
+                yield path, _folder_digest(path, (".", "__pycache__"))
+            elif path.is_file():
+                yield path, file_digest(path)
+            else:
+                raise DataError(
+                    f"evaluation.sets.{name}: no such file or folder: {path}{nearest_path(path)}"
+                )
 
 
 def _replaced(values: Any, contents: Mapping[str, Any]) -> Any:

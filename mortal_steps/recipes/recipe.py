@@ -67,8 +67,7 @@ class Recipe:
             found: type[Stage] = STAGES.load(STAGES.check(str(kind)), f"stages.{name}.type")
         except ValueError as error:
             raise ConfigError(f"stages.{name}.type: {error}") from None
-        if found.is_configured:
-            table = merged(self.config.defaults, table)
+        table = merged(found.of_defaults(self.config.defaults), table)
         stage = found(name, table, self.name)
         stage.code = code_digest(str(kind)) if names_code(str(kind)) else None
         return stage
@@ -151,8 +150,10 @@ class _Ancestors(StandIns):
                 above = _Ancestors(self._recipe, self._recipe.stages[reference.stage], self._found)
                 path = above.path(before)
                 found = {"name_or_path": path} if path else above.model(before)
+                if found is None:
+                    return None
                 own = {key: value for key, value in table.items() if key != "name_or_path"}
-                return {**(found or {}), **own}
+                return {**found, **own}
         return table
 
     def run(self, reference: Reference) -> RunConfig | None:

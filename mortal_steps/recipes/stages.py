@@ -148,6 +148,11 @@ class Stage(ABC):
         time; a recipe that goes on has the one that it began with."""
         self.references = tuple(references_in(values))
 
+    @classmethod
+    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what a stage of this kind has of the recipe's `[defaults]`."""
+        return defaults if cls.is_configured else {}
+
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         """Return the kinds of outputs that may stand there."""
         raise ConfigError(

@@ -1,16 +1,28 @@
 """What stages have in common whose table is a run's configuration."""
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import checked, parse_config
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.recipes.references import Reference, replaced
-from mortal_steps.recipes.stages import OutputKind, StandIns
+from mortal_steps.recipes.references import Reference, find_reference, replaced
+from mortal_steps.recipes.stages import NO_REFERENCE, OutputKind, StandIns
 
+MODEL = "model.name_or_path"
 MODEL_KEYS = ("model", "teacher", "tokenizer")
-"""Last parts of the keys that name models beside `model.name_or_path`."""
+"""Last parts of the keys that name models beside it."""
+OF_WEIGHTS = ("name_or_path", "revision", "new", "trust_remote_code")
+"""Keys of `[model]` by which another stage's model is found; all others are how it is used there.
+"""
+TEACHERS = "algorithm.teachers."
+OF_TEACHERS = ("revision", "device", "dtype")
+"""Texts in the table of a teacher that name no model; all other keys may be a teacher's name."""
+REWARDS = re.compile(r"(rewards|evaluation|evaluation\.sets\..+)\.functions(\[\d+\])?")
+"""Keys of rewards in their short form, which may name a model."""
 DECIDED = ("run_id", "runs_dir", "name")
 """Keys that the recipe decides."""
 
@@ -33,59 +45,113 @@ def check_decided(name: str, values: Mapping[str, Any]) -> None:
 def wanted_at(name: str, reference: Reference) -> Sequence[OutputKind]:
     """Return the kinds of outputs that may stand at a key of a run's configuration; raises
     `ConfigError` for a key that takes none."""
-    table, _, _ = reference.key.partition(".")
-    last = reference.key.rpartition(".")[2]
-    if table == "data" and (last in ("source", "eval_source") or ".eval_sets." in reference.key):
+    key = reference.key
+    table, _, _ = key.partition(".")
+    last = key.rpartition(".")[2]
+    if table == "data" and (last in ("source", "eval_source") or ".eval_sets." in key):
         return ("dataset", "folder")
-    if reference.key == "model.name_or_path" or last in (*MODEL_KEYS, "name_or_path"):
+    is_teacher = key.startswith(TEACHERS) and last not in OF_TEACHERS
+    if is_teacher or last in (*MODEL_KEYS, "name_or_path") or REWARDS.fullmatch(key):
         return ("model", "folder")
-    raise ConfigError(
-        f"stages.{name}.{reference.key} = {str(reference)!r}: nothing of another stage can stand "
-        "here; name a file or folder"
-    )
+    raise ConfigError(f"stages.{name}.{key} = {str(reference)!r}: {NO_REFERENCE}")
 
 
 def with_stand_ins(
-    values: Mapping[str, Any], stand_ins: StandIns
+    values: Mapping[str, Any], stand_ins: StandIns, scratch: Path
 ) -> tuple[dict[str, Any], Sequence[Reference]]:
     """Return a stage's table as it can be checked now: with the paths of outputs that exist, the
-    model that another stage begins with in the place of what it will make of it, and without the
-    reward models that there are none of yet. Beside it, the references whose place stayed empty:
-    datasets that nobody can tell anything of."""
-    missing: list[Reference] = []
+    model that another stage begins with in the place of what it will make of it, and a reward that
+    scores nothing in the place of reward models that there are none of yet. Teachers that are new
+    models are built in `scratch`. Beside it, the references whose place stayed empty: datasets and
+    models that nobody can tell anything of."""
+    open_ones: list[Reference] = []
+    models: dict[str, Mapping[str, Any] | None] = {}
 
     def answer(reference: Reference) -> Any:
         path = stand_ins.path(reference)
-        if path is None:
-            missing.append(reference)
+        if path is None and reference.key.startswith("data."):
+            open_ones.append(reference)
+        elif path is None and not reference.key.startswith(("rewards.", "evaluation.")):
+            models[reference.key] = stand_ins.model(reference)
         return str(reference) if path is None else path
 
     whole: dict[str, Any] = replaced(values, answer)
-    open_ones: list[Reference] = []
-    for reference in missing:
-        if reference.key == "model.name_or_path":
-            _begin_as(whole, stand_ins.model(reference))
-        elif reference.key.startswith("rewards.terms["):
-            _leave_out(whole, reference)
-        else:
+    if MODEL in models and (begins_with := models[MODEL]) is not None:
+        whole["model"] = with_model(whole["model"], begins_with)
+
+    student = None if MODEL in models and models[MODEL] is None else whole.get("model", {})
+
+    def beside(reference: Reference) -> Any:
+        if reference.key not in models:
+            return str(reference)
+        found = models[reference.key]
+        if found is None and reference.key.startswith("algorithm."):
+            found = student  # whose tokens a teacher has
+        if found is None:
             open_ones.append(reference)
+            return str(reference)
+        return _folder(found, scratch / reference.stage)
+
+    whole = replaced(whole, beside)
+    for table in ("rewards", "evaluation"):
+        if table in whole:
+            whole[table] = _known_rewards(whole[table])
+    sets = whole.get("evaluation", {}).get("sets")
+    if sets:
+        known = {name: _known_rewards(each) for name, each in sets.items()}
+        whole["evaluation"] = {**whole["evaluation"], "sets": known}
     return whole, open_ones
 
 
-def _begin_as(values: dict[str, Any], model: Mapping[str, Any] | None) -> None:
-    """Let the table begin with another stage's model, with its own options."""
-    own = {key: value for key, value in values["model"].items() if key != "name_or_path"}
-    values["model"] = {**(model or {}), **own}
+def with_model(own: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table of a model that begins as another stage's, with its own options."""
+    same = {key: value for key, value in model.items() if key in OF_WEIGHTS}
+    return {**same, **{key: value for key, value in own.items() if key != "name_or_path"}}
 
 
-def _leave_out(values: dict[str, Any], reference: Reference) -> None:
-    """Take the reward out whose model there is none of yet; the last one makes room for another."""
-    terms = values["rewards"]["terms"]
-    kept = [term for term in terms if str(reference) not in map(str, term.values())]
-    rewards = {**values["rewards"], "terms": kept}
-    if not kept and not rewards.get("functions"):
-        rewards["functions"] = [ANY_REWARD]
-    values["rewards"] = rewards
+def _folder(model: Mapping[str, Any], scratch: Path) -> str:
+    """Return the name or folder of a model; a new one is built in `scratch`."""
+    config = ModelConfig.model_validate(model)
+    if config.new is None:
+        return config.name_or_path
+    if not scratch.exists():
+        # Imported where used: imports torch, and few recipes have such teachers.
+        from transformers.utils.logging import disable_progress_bar
+
+        from mortal_steps.policy.starting_model.new_model import build_model
+
+        disable_progress_bar()
+        build_model(scratch, config.new, seed=0)
+    return str(scratch)
+
+
+def _known_rewards(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with rewards without the models among them that there are none of yet. In the
+    place of a term is one of the same name; in that of functions, if no others are left, one."""
+
+    def is_known(value: Any) -> bool:
+        return find_reference(value, "") is None
+
+    found = dict(table)
+    if "terms" in table:
+        found["terms"] = [
+            term if all(map(is_known, term.values())) else _in_place_of(term)
+            for term in table["terms"]
+        ]
+    functions = table.get("functions") or ()
+    functions = [functions] if isinstance(functions, str) else list(functions)
+    if not all(map(is_known, functions)):
+        found["functions"] = list(filter(is_known, functions)) or [ANY_REWARD]
+        if table.get("weights") is not None:
+            weights = zip(functions, table["weights"], strict=True)
+            found["weights"] = [weight for name, weight in weights if is_known(name)] or [1.0]
+    return found
+
+
+def _in_place_of(term: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = next(value for value in term.values() if find_reference(value, "") is not None)
+    kept = {key: term[key] for key in ("name", "weight") if key in term}
+    return {"type": "function", "function": ANY_REWARD, "name": unknown, **kept}
 
 
 ANY_REWARD = "mortal_steps.recipes.kinds.configured:no_score"

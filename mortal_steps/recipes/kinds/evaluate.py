@@ -18,7 +18,7 @@ from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.kinds.sampled import SampledStage
-from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
+from mortal_steps.recipes.stages import Job, OutputKind, Say
 from mortal_steps.report.dialogue import completion_text
 from mortal_steps.report.evaluations import mean_scores
 from mortal_steps.report.held_out import Scores, intervals_of, problem_scores
@@ -28,6 +28,8 @@ from mortal_steps.types import Problem
 
 EVALUATION = "evaluation.json"
 PROBLEMS = "problems.jsonl"
+OF_SETS = ("sets", "decides")
+"""Keys of `[evaluation]` about sets with settings of their own, of which this stage has none."""
 STEP = 0
 """The step from which seeds are derived, the same for all models."""
 
@@ -37,18 +39,28 @@ class EvaluateStage(SampledStage):
 
     outputs: ClassVar[Mapping[str, OutputKind]] = {"": "folder"}
 
+    def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
+        evaluation = values.get("evaluation")
+        for key in OF_SETS:
+            if isinstance(evaluation, Mapping) and evaluation.get(key):
+                raise ConfigError(
+                    f"stages.{name}.evaluation.{key}: this stage scores all held-out problems "
+                    "alike; leave it out, and write a stage for each set"
+                )
+        super().__init__(name, values, recipe)
+
+    @classmethod
+    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(super().of_defaults(defaults))
+        if isinstance(evaluation := found.get("evaluation"), Mapping):
+            kept = {key: value for key, value in evaluation.items() if key not in OF_SETS}
+            found["evaluation"] = kept
+        return found
+
     def used(self, config: RunConfig) -> RunConfig:
         """Return the same with the rewards of evaluations, and no others."""
         evaluation = config.evaluation.model_copy(update={"functions": None})
         return config.for_evaluation().model_copy(update={"evaluation": evaluation})
-
-    def check(self, stand_ins: StandIns, say: Say) -> None:
-        if self.config.evaluation.sets:
-            raise ConfigError(
-                f"stages.{self.name}.evaluation.sets: this stage scores all held-out problems "
-                "alike; leave the table out, and write a stage for each set"
-            )
-        super().check(stand_ins, say)
 
     def problems(self, config: RunConfig) -> list[Problem]:
         plan = Plan(config).problems

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from mortal_steps.config import TrainingConfig
 from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.preflight import (
@@ -23,6 +24,7 @@ from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.kinds.configured import MODEL, wanted_at, with_model
 from mortal_steps.recipes.products import MadeStage
 from mortal_steps.recipes.references import Reference, find_reference, replaced
 from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
@@ -30,9 +32,12 @@ from mortal_steps.types import Problem, SamplingParams
 
 OF_TRAINING = ("algorithm", "selection", "checkpoints", "retention")
 """Tables of a run that these stages do without: a recipe's defaults may have them."""
+USED = ("batch_size", "max_completion_length", "trl")
+"""Keys of `[training]` that decide how these stages sample."""
+TEMPLATE = "chat_template_kwargs"
+"""The option of TRL's that does."""
 DECIDING = ("seed", "model", "data", "rewards", "environment", "rollout")
 """What of a run's configuration decides what they produce, beside what follows from the rest."""
-MODEL = "model.name_or_path"
 
 
 class SampledStage(MadeStage):
@@ -46,9 +51,13 @@ class SampledStage(MadeStage):
         super().__init__(name, values, recipe)
         self.config = self._parsed(self._of_run(values))
 
+    @classmethod
+    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+        return cls._of_run(defaults)
+
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         if reference.key == MODEL or reference.key.startswith(("rewards.", "evaluation.")):
-            return ("model", "folder")
+            return wanted_at(self.name, reference)
         if reference.key.startswith("data."):
             return ("dataset",)
         return super().wanted(reference)
@@ -87,7 +96,7 @@ class SampledStage(MadeStage):
         """Return the settings for this machine, with paths in the place of references."""
         values = self._of_run(job.values(self.values))
         config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
-        return self._whole(self.used(settings_of_trial(config.with_own_seed())))
+        return self.used(settings_of_trial(config.with_own_seed()))
 
     async def score(
         self,
@@ -122,7 +131,7 @@ class SampledStage(MadeStage):
     def check(self, stand_ins: StandIns, say: Say) -> None:
         with self._standing_in(stand_ins) as (config, unknown):
             if MODEL not in unknown:
-                config = self._whole(settings_of_trial(config))
+                config = settings_of_trial(config)
             if any(key.startswith("data.") for key in unknown):
                 return
             say("reading the dataset")
@@ -161,25 +170,31 @@ class SampledStage(MadeStage):
             if MODEL in unknown:
                 reference = next(each for each in self.references if each.key == MODEL)
                 if (model := stand_ins.model(reference)) is not None:
-                    own = {k: v for k, v in values["model"].items() if k != "name_or_path"}
-                    values["model"] = {**model, **own}
+                    values["model"] = with_model(values["model"], model)
                     unknown.discard(MODEL)
             config = self.used(self._parsed(values).with_own_seed())
             rewards = _known_rewards(config.rewards)
             yield config.model_copy(update={"rewards": rewards}), unknown
 
-    def _of_run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        left_out = (*OF_TRAINING, *self.without)
-        return {name: value for name, value in values.items() if name not in left_out}
+    @classmethod
+    def _of_run(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the tables without what is about training alone. Unknown keys stay, and are
+        refused."""
+        left_out = (*OF_TRAINING, *cls.without)
+        kept = {name: value for name, value in values.items() if name not in left_out}
+        if isinstance(training := kept.get("training"), Mapping):
+            idle = TrainingConfig.model_fields.keys() - USED
+            used = {key: value for key, value in training.items() if key not in idle}
+            if isinstance(trl := used.get("trl"), Mapping):
+                used["trl"] = {key: value for key, value in trl.items() if key == TEMPLATE}
+            kept["training"] = used
+        if isinstance(model := kept.get("model"), Mapping):
+            # What is sampled is a whole model.
+            kept["model"] = {key: value for key, value in model.items() if key != "quantization"}
+        return kept
 
     def _parsed(self, values: Mapping[str, Any]) -> RunConfig:
         return parse_config(values, f"stages.{self.name}")
-
-    def _whole(self, config: RunConfig) -> RunConfig:
-        """Return the configuration of workers for a whole model, without an adapter beside it."""
-        training = config.training.model_copy(update={"use_lora": False})
-        model = config.model.model_copy(update={"quantization": {}})
-        return config.model_copy(update={"training": training, "model": model})
 
 
 def _known_rewards(rewards: RewardsConfig) -> RewardsConfig:

@@ -1,15 +1,17 @@
 """`type = "train"`: a run, of any algorithm. The table of the stage is its configuration."""
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mortal_steps.config.field_metadata import with_numbers_of
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.recipes.identity import parts_of
+from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
     check_decided,
     configuration,
@@ -23,8 +25,10 @@ from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.models import folder_of_trained
 from mortal_steps.store.identity import IDENTITY_FILE
 
-AS_BEGUN = ("model", "data", "rewards", "algorithm")
-"""Tables of a begun run that hold paths: its own count, since what is behind them is the same."""
+AS_BEGUN = ("model", "data", *CODE_TABLES)
+"""Tables that hold paths: those of a begun run count, since what is behind them is the same."""
+
+LATER = "it is checked once {} has made its model"
 
 
 class TrainStage(RunStage):
@@ -56,21 +60,27 @@ class TrainStage(RunStage):
     def config(self, job: Job) -> RunConfig:
         chosen = configuration(self.name, job.values(self.values))
         begun = self._begun(job)
-        kept = {} if begun is None else {name: getattr(begun.config, name) for name in AS_BEGUN}
+        kept = {}
+        if begun is not None:
+            for name in AS_BEGUN:
+                kept[name] = with_numbers_of(getattr(chosen, name), getattr(begun.config, name))
         places = {"run_id": job.id, "runs_dir": str(job.runs_dir)}
         group = chosen.logging.group or job.recipe  # of the stages' runs, in trackers
         logs = chosen.logging.model_copy(update={"group": group})
         return chosen.model_copy(update={**kept, **places, "logging": logs})
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
-        values, unknown = with_stand_ins(self.values, stand_ins)
-        config = configuration(self.name, values)
-        if unknown:
-            say(f"its rows are checked once {unknown[0].stage} has made them")
-            return
-        config = config.model_copy(update={"model": follow_link(config.model)})
-        config = config.model_copy(update={"run_id": config.name}).with_own_seed()
-        preflight.check(resolve_defaults(config), say=say)
+        with tempfile.TemporaryDirectory(prefix="mortal-") as scratch:
+            values, unknown = with_stand_ins(self.values, stand_ins, Path(scratch))
+            config = configuration(self.name, values)
+            if unknown:
+                of_data = unknown[0].key.startswith("data.")
+                made = "its rows are checked once {} has made them" if of_data else LATER
+                say(made.format(unknown[0].stage))
+                return
+            config = config.model_copy(update={"model": follow_link(config.model)})
+            config = config.model_copy(update={"run_id": config.name}).with_own_seed()
+            preflight.check(resolve_defaults(config), say=say)
 
     def product(self, job: Job) -> Product | None:
         run = self._begun(job)

@@ -171,7 +171,7 @@ def _takes(record: RecipeRecord, name: str) -> dict[str, list[str]]:
 
 
 def _what(key: str) -> str:
-    if key.startswith("rewards."):
+    if key.startswith(("rewards.", "evaluation.")):
         return "reward model"
     if key.startswith("algorithm.teacher"):
         return "teacher"

@@ -57,6 +57,19 @@ def test_a_reference_has_a_key_and_is_replaced():
     }
 
 
+def test_of_a_model_that_a_function_makes_nobody_knows_the_shape(tmp_path):
+    (tmp_path / "merge.py").write_text("def merge(out):\n    pass\n")
+    merge = {"type": "function", "call": "merge.py:merge"}
+    begun = {**SFT, "model": {"name_or_path": "stage:merge"}}
+    made = recipe(merge=merge, sft=begun)
+    found = made.look()
+    for name in ("sft", "grpo"):
+        [reference] = made.stages[name].references
+        assert made.stand_ins(name, found).model(reference) is None
+    [reference] = recipe().stages["grpo"].references
+    assert recipe().stand_ins("grpo", recipe().look()).model(reference) == {"new": {}}
+
+
 REFUSED = {
     "an unknown stage": (
         {"grpo": {**GRPO, "model": {"name_or_path": "stage:stf"}}},

@@ -11,13 +11,14 @@ from mortal_steps.plan.loader import parse_config, write_key
 from mortal_steps.recipes.identity import parts_of
 
 REWARDS = "from words import LONG\n\ndef long(completions, **_):\n    return [LONG] * 2\n"
+MARKS = "def mark(completions, **_):\n    return [0.0] * len(completions)\n"
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project with data, rewards, and models, in which the test works."""
     project = tmp_path / "project"
-    for folder in ("model", "judge", "teacher"):
+    for folder in ("model", "judge", "marker", "teacher"):
         path = project / "models" / folder
         path.mkdir(parents=True)
         path.joinpath("config.json").write_text("{}")
@@ -27,6 +28,11 @@ def project(tmp_path, monkeypatch):
     table = project / "table"
     table.mkdir()
     table.joinpath("part.csv").write_text("prompt\na\n")
+    tasks = project / "tasks"
+    tasks.mkdir()
+    tasks.joinpath("exam.yaml").write_text("task: exam\n")
+    tasks.joinpath("exam.jsonl").write_text('{"question": "a"}\n')
+    project.joinpath("marks.py").write_text(MARKS)
     project.joinpath("made.py").write_text("def rows(request):\n    yield {'prompt': 'a'}\n")
     project.joinpath("rewards.py").write_text(REWARDS)
     project.joinpath("words.py").write_text("LONG = 1.0\n")
@@ -46,7 +52,13 @@ def values_of_project():
                 {"type": "model", "name": "learned", "model": "stage:rm"},
             ]
         },
-        "evaluation": {"functions": ["rewards.py:long", "./models/judge"]},
+        "evaluation": {
+            "functions": ["rewards.py:long", "./models/judge"],
+            "sets": {
+                "held": {"functions": ["marks.py:mark", "./models/marker"]},
+                "exam": {"type": "lm_eval", "folder": "./tasks", "tasks": ["exam"]},
+            },
+        },
         "algorithm": {"type": "distillation", "teacher": "models/teacher"},
     }
 
@@ -99,6 +111,18 @@ SAME = {
         },
     ),
     "a renamed teacher": (rename("models/teacher", "t"), {"algorithm.teacher": "t"}),
+    "a renamed reward model of a set": (
+        rename("models/marker", "models/other"),
+        {"evaluation.sets.held.functions": ["marks.py:mark", "./models/other"]},
+    ),
+    "renamed code of a set": (
+        rename("marks.py", "grades.py"),
+        {"evaluation.sets.held.functions": ["grades.py:mark", "./models/marker"]},
+    ),
+    "a renamed folder of a harness": (
+        rename("tasks", "exams"),
+        {"evaluation.sets.exam.folder": "exams"},
+    ),
     "code by its absolute path": (
         None,
         lambda: {"evaluation.functions": [f"{absolute('rewards.py')}:long", "./models/judge"]},
@@ -114,7 +138,7 @@ OTHER = {
     "a held-out row more": (append("held.jsonl", '{"prompt": "b"}\n'), {}),
     "a row more in a folder": (append("table/part.csv", "b\n"), {}),
     "data of another type": (rename("rows.jsonl", "rows.json"), {"data.source": "rows.json"}),
-    "a set of another name": (None, {"data.eval_sets": {"h": "held.jsonl", "t": "table"}}),
+    "a set of another name": (None, {"data.eval_sets": {"held": "held.jsonl", "s": "table"}}),
     "fewer rows": (None, {"data.max_samples": 1}),
     "an edited reward": (append("rewards.py", "# edited\n"), {}),
     "an edited module of a reward": (append("words.py", "LONG = 2.0\n"), {}),
@@ -123,6 +147,10 @@ OTHER = {
     "another tokenizer": (append("models/model/tokenizer.json"), {}),
     "another reward model": (append("models/judge/model.safetensors"), {}),
     "another teacher": (append("models/teacher/model.safetensors"), {}),
+    "another reward model of a set": (append("models/marker/model.safetensors"), {}),
+    "edited code of a set": (append("marks.py", "# edited\n"), {}),
+    "another task of a harness": (append("tasks/exam.yaml", "num_fewshot: 1\n"), {}),
+    "a row more of a task": (append("tasks/exam.jsonl", '{"question": "b"}\n'), {}),
     "another weight": (None, {"rewards.terms": [{**TERM, "weight": 0.5}, LEARNED]}),
     "a reward model of another stage": (
         None,
@@ -178,9 +206,38 @@ def test_tools_are_known_by_their_files(project):
     assert parts(keys) != before
 
 
+def taught_by(teacher):
+    return parts({"algorithm": {"type": "opd", "teachers": {"big": teacher}}})
+
+
+def test_teachers_by_name_are_known_by_what_they_hold(project):
+    before = taught_by("models/teacher")
+    assert taught_by({"name_or_path": absolute("models/teacher")}) == before
+    rename("models/teacher", "teacher")()
+    assert taught_by("teacher") == before
+    append("teacher/model.safetensors")()
+    assert taught_by("teacher") != before
+    assert taught_by("stage:big") != taught_by("stage:bigger")
+
+
+def test_a_teacher_on_the_hub_is_known_by_its_commit(project):
+    first, second = (
+        taught_by({"name_or_path": "org/big", "revision": each * 40}) for each in ("a", "b")
+    )
+    assert first != second and "a" * 40 in first
+
+
+def test_files_of_a_harness_are_the_same_beside_an_environment(project):
+    project.joinpath("tools.py").write_text('def add(a: int) -> int:\n    """Add."""\n')
+    keys = {"environment.tools": ["tools.py:add"], "algorithm": {"type": "grpo"}}
+    before = parts(keys)
+    rename("tasks", "exams")()
+    assert parts({**keys, "evaluation.sets.exam.folder": "exams"}) == before
+
+
 def test_references_stay_as_they_are_written(project):
     keys = {"model.name_or_path": "stage:sft", "data.source": "stage:best"}
-    found = parts_of(parse_config(values_of_project() | {"data": {"source": "stage:best"}}))
+    found = json.loads(parts({"data.source": "stage:best"}))
     assert found["config"]["data"]["source"] == "stage:best"
     before = parts(keys)
     Path("stage.py").write_text("best = 1\n")  # of the same name as a reference begins with
@@ -193,3 +250,9 @@ def test_what_is_missing_is_named(project):
         parts({"data.source": "row.jsonl"})
     with pytest.raises(ModelError, match=r"model\.name_or_path: no such model folder: \./nowhere"):
         parts({"model.name_or_path": "./nowhere"})
+    with pytest.raises(ModelError, match=r"algorithm\.teachers: .*big: no such model folder"):
+        taught_by("./nowhere")
+    with pytest.raises(ModelError, match=r"evaluation\.sets\.held: model: no such model folder"):
+        parts({"evaluation.sets.held.functions": ["./nowhere"]})
+    with pytest.raises(DataError, match=r"evaluation\.sets\.exam: no such file.*mean.*tasks"):
+        parts({"evaluation.sets.exam.folder": "task"})

@@ -40,6 +40,7 @@ GIVEN = {"model": "stage:grpo", "words": "words.txt", "raw": ["raw/"], "bits": 4
         lambda: {"other": 1},
         lambda: Path("export.py").write_text(f"{CODE}# edited\n") and {},
         lambda: Path("words.txt").write_text("b\n") and {},
+        lambda: {"words": str(Path("words.txt").rename("terms.txt"))},  # which it is told
         lambda: Path("raw/part.txt").write_text("b\n") and {},
     ],
 )
