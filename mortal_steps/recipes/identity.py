@@ -200,7 +200,7 @@ def _harness_files(config: RunConfig) -> Iterator[tuple[Path, str]]:
     """Yield the files and folders that decide what harnesses score, and digests of what they
     hold."""
     for name, each in config.evaluation.harnesses.items():
-        for path in each.files:
+        for path in each.read_files:
             if path.is_dir():
                 yield path, _folder_digest(path, (".", "__pycache__"))
             elif path.is_file():
