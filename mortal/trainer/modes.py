@@ -119,7 +119,8 @@ Mode = SingleNode | Distributed
 
 def usual_mode(backend: str, *, use_vllm: bool = False) -> Mode:
     """Return the mode of a script that names none: one node, where workers can take turns there."""
-    takes_turns = backend in PLACES and PLACES.entry(backend).takes_turns
+    place = PLACES.get(backend)
+    takes_turns = place is not None and place.takes_turns
     return SingleNode(use_vllm=use_vllm) if takes_turns else Distributed()
 
 

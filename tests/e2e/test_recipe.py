@@ -1,12 +1,18 @@
 """`mortal train` of a recipe: killed in its stages, resumed, and trained again after changes."""
 
+import asyncio
 import json
 import shutil
+import time
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from mortal_steps.recipes.file import read_recipe
 from mortal_steps.recipes.recipe import Recipe
+from mortal_tasks.recipe import GPUS, gpus_of_the_server
 from tests.support.command import Mortal
 from tests.support.whole_recipe import (
     digests,
@@ -142,3 +148,36 @@ def test_a_parent_that_is_made_again_with_the_same_bits_changes_nothing(
     assert "made sft; complete before: 3" in said
     record = json.loads((copied / "runs/.recipes/words/recipe.json").read_text().splitlines()[1])
     assert record["stages"]["rm"]["began_at"] is None
+
+
+def test_recipes_of_a_server_share_its_gpus(server):
+    """With a global concurrency limit of one GPU, no two hold it at a time; without one, nothing
+    is shared."""
+    inside: list[int] = []
+
+    async def stage(at_most: int) -> None:
+        async with gpus_of_the_server(1):
+            inside.append(1)
+            assert len(inside) <= at_most
+            await asyncio.sleep(0.3)
+            inside.pop()
+
+    async def both(at_most: int) -> float:
+        began = time.monotonic()
+        await asyncio.gather(stage(at_most), stage(at_most))
+        return time.monotonic() - began
+
+    async def scenario() -> None:
+        await both(at_most=2)
+        async with get_client() as client:
+            made = await client.create_global_concurrency_limit(
+                GlobalConcurrencyLimitCreate(name=GPUS, limit=1)
+            )
+            try:
+                assert await both(at_most=1) >= 0.6
+            finally:
+                await client.delete_global_concurrency_limit_by_name(GPUS)
+        assert made
+
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        asyncio.run(scenario())
