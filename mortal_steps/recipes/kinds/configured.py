@@ -1,5 +1,6 @@
 """What stages have in common whose table is a run's configuration."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -60,17 +61,20 @@ def with_stand_ins(
     values: Mapping[str, Any], stand_ins: StandIns, scratch: Path
 ) -> tuple[dict[str, Any], Sequence[Reference]]:
     """Return a stage's table as it can be checked now: with the paths of outputs that exist, the
-    model that another stage begins with in the place of what it will make of it, and a reward that
-    scores nothing in the place of reward models that there are none of yet. Teachers that are new
-    models are built in `scratch`. Beside it, the references whose place stayed empty: datasets and
-    models that nobody can tell anything of."""
+    model that another stage begins with in the place of what it will make of it, rows with the
+    columns that a dataset will have, and a reward that scores nothing in the place of reward models
+    that there are none of yet. Rows, and teachers that are new models, are written to `scratch`.
+    Beside it, the references whose place stayed empty: datasets and models that nobody can tell
+    anything of."""
     open_ones: list[Reference] = []
     models: dict[str, Mapping[str, Any] | None] = {}
 
     def answer(reference: Reference) -> Any:
         path = stand_ins.path(reference)
         if path is None and reference.key.startswith("data."):
-            open_ones.append(reference)
+            path = _rows(stand_ins.rows(reference), scratch / f"{reference.stage}.jsonl")
+            if path is None:
+                open_ones.append(reference)
         elif path is None and not reference.key.startswith(("rewards.", "evaluation.")):
             models[reference.key] = stand_ins.model(reference)
         return str(reference) if path is None else path
@@ -107,6 +111,14 @@ def with_model(own: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, An
     """Return the table of a model that begins as another stage's, with its own options."""
     same = {key: value for key, value in model.items() if key in OF_WEIGHTS}
     return {**same, **{key: value for key, value in own.items() if key != "name_or_path"}}
+
+
+def _rows(rows: Sequence[Mapping[str, Any]] | None, file: Path) -> str | None:
+    """Return the file with some rows; None where there are none."""
+    if not rows:
+        return None
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return str(file)
 
 
 def _folder(model: Mapping[str, Any], scratch: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.trials.scoring import ModelScoring
-from mortal_steps.orchestration.trials.trial import all_problems, chosen_problems
+from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.kept_rows import (
@@ -54,7 +54,7 @@ class SampleStage(SampledStage):
     def rows(self) -> Sequence[Mapping[str, Any]] | None:
         if find_reference(self.config.data.source, "") is not None:
             return None
-        problems = chosen_problems(Plan(self.config).problems, ())
+        problems = self.problems(self.config)
         names = other_columns(problems)
         return [
             {**made_up_row(each.prompt, self._sample.keep), **{n: each.columns[n] for n in names}}

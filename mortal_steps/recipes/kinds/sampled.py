@@ -1,16 +1,13 @@
 """What stages have in common that sample with a model, with the settings of a run."""
 
-import contextlib
 import dataclasses
-import json
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from mortal_steps.config import TrainingConfig
-from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.preflight import (
     DRY_RUN_PROBLEMS,
@@ -24,9 +21,9 @@ from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
-from mortal_steps.recipes.kinds.configured import MODEL, wanted_at, with_model
+from mortal_steps.recipes.kinds.configured import MODEL, wanted_at, with_stand_ins
 from mortal_steps.recipes.products import MadeStage
-from mortal_steps.recipes.references import Reference, find_reference, replaced
+from mortal_steps.recipes.references import Reference
 from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
 from mortal_steps.types import Problem, SamplingParams
 
@@ -129,52 +126,27 @@ class SampledStage(MadeStage):
         return scoring, folder
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
-        with self._standing_in(stand_ins) as (config, unknown):
-            if MODEL not in unknown:
+        with tempfile.TemporaryDirectory(prefix="mortal-") as scratch:
+            written = self._of_run(self.values)
+            values, unknown = with_stand_ins(written, stand_ins, Path(scratch))
+            config = self.used(self._parsed(values).with_own_seed())
+            has_model = all(each.key != MODEL for each in unknown)
+            if has_model:
                 config = settings_of_trial(config)
-            if any(key.startswith("data.") for key in unknown):
+            if any(each.key.startswith("data.") for each in unknown):
                 return
             say("reading the dataset")
             problems = self.problems(config)
             plan = Plan(config)
             check_rows(config.environment, problems)
-            if not any(key.startswith(("rewards.", "evaluation.")) for key in unknown):
-                check_something_scores(config.rewards, config.environment, problems[0])
-            if MODEL not in unknown and (config.rewards.are_named or not unknown):
+            check_something_scores(config.rewards, config.environment, problems[0])
+            if has_model:
                 say("calling the reward functions with a made-up completion")
                 check_rewards(passing_workers(plan.workers)["reward"], problems)
             if config.environment.is_used and not config.environment.asks:
                 tried = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
                 say(f"beginning episodes of {len(tried)} rows")
                 check_resets(plan.environment, tried)
-
-    @contextlib.contextmanager
-    def _standing_in(self, stand_ins: StandIns) -> Iterator[tuple[RunConfig, set[str]]]:
-        """Yield the configuration with what there is in the place of references, and the keys of
-        those for which there is nothing; rewards among these are left out."""
-        unknown: set[str] = set()
-        with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
-
-            def answer(reference: Reference) -> str:
-                if (path := stand_ins.path(reference)) is not None:
-                    return path
-                of_data = reference.key.startswith("data.")
-                if of_data and (rows := stand_ins.rows(reference)):
-                    file = Path(folder, f"{reference.key.replace('.', '-')}.jsonl")
-                    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-                    return str(file)
-                unknown.add(reference.key)
-                return str(reference)
-
-            values = replaced(self._of_run(self.values), answer)
-            if MODEL in unknown:
-                reference = next(each for each in self.references if each.key == MODEL)
-                if (model := stand_ins.model(reference)) is not None:
-                    values["model"] = with_model(values["model"], model)
-                    unknown.discard(MODEL)
-            config = self.used(self._parsed(values).with_own_seed())
-            rewards = _known_rewards(config.rewards)
-            yield config.model_copy(update={"rewards": rewards}), unknown
 
     @classmethod
     def _of_run(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,18 +167,3 @@ class SampledStage(MadeStage):
 
     def _parsed(self, values: Mapping[str, Any]) -> RunConfig:
         return parse_config(values, f"stages.{self.name}")
-
-
-def _known_rewards(rewards: RewardsConfig) -> RewardsConfig:
-    """Return the rewards without models that do not exist yet."""
-
-    def is_known(name: str) -> bool:
-        return find_reference(name, "") is None
-
-    pairs = list(zip(rewards.functions, rewards.weights or (), strict=False))
-    known = {
-        "functions": tuple(filter(is_known, rewards.functions)),
-        "weights": tuple(weight for name, weight in pairs if is_known(name)) or None,
-        "terms": tuple(term for term in rewards.terms if all(map(is_known, term.folders))),
-    }
-    return rewards.model_copy(update=known)
