@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.system.child import Child
-from mortal_steps.system.frames import Answer, Request
+from mortal_steps.system.asked import AskedProcess
+from mortal_steps.system.frames import Request
 
 SAVES_WITHIN_S = 3600.0
 """Seconds that a run whose owner has ended may take to save its state."""
@@ -30,67 +30,30 @@ def perform(action: str, **arguments: Any) -> Any:
     `KeyboardInterrupt` after a Ctrl-C has stopped the run in order. The process receives a Ctrl-C
     once, from here. If this process ends in any way, the other one stops in order, too.
     """
-    reads, writes = os.pipe()
     shown = in_notebook()
-    with _holding_back_interrupts():
-        process = Child(
-            [sys.executable, "-P", "-m", "mortal.trainer.process", str(writes)],
-            stdin=subprocess.PIPE,
-            output=subprocess.PIPE if shown else None,
-            pass_fds=(writes,),
-            env={n: v for n, v in os.environ.items() if n not in COLORS} if shown else None,
-            grace_s=SAVES_WITHIN_S,
-        )
-        os.close(writes)
+    process = AskedProcess(
+        "mortal.trainer.process",
+        output=subprocess.PIPE if shown else None,
+        env={n: v for n, v in os.environ.items() if n not in COLORS} if shown else None,
+        grace_s=SAVES_WITHIN_S,
+    )
     assert process.stdin is not None
-    with _reading(reads) as answers, process, process.stdin:
-        with contextlib.suppress(BrokenPipeError):  # the process ended before it read the request
-            request = Request(number=0, method=action, payload=arguments)
-            process.stdin.write(pickle.dumps(request))
-            process.stdin.flush()
+    with process, process.stdin:  # whose end tells the process that its owner has ended
+        process.ask(pickle.dumps(Request(number=0, method=action, payload=arguments)))
         with _printing(process):
             interrupted = _wait(process)
-    content = b"".join(answers)
-    if not content and interrupted:  # more than once, so that it ended without a word
-        raise KeyboardInterrupt
-    if not content:
+    answer = process.answer()
+    if answer is None and not interrupted:
         raise WorkerLostError(
             f"the process that did `{action}` ended without an error message (exit code "
             f"{process.returncode}); continue the run with train(resume=True)"
         )
-    answer: Answer = pickle.loads(content)
-    if interrupted or isinstance(answer.error, KeyboardInterrupt):
+    # Without an answer it was interrupted more than once.
+    if answer is None or interrupted or isinstance(answer.error, KeyboardInterrupt):
         raise KeyboardInterrupt
     if answer.error is not None:
         raise answer.error
     return answer.value
-
-
-@contextlib.contextmanager
-def _holding_back_interrupts() -> Iterator[None]:
-    """Keep Ctrl-C from a process that is started meanwhile until it asks for it (process.py): one
-    that came while it imports would end it with a traceback, and without an answer."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _reading(descriptor: int) -> Iterator[list[bytes]]:
-    """Read to its end what comes there, beside the block: a long answer does not fit into a
-    pipe."""
-    content: list[bytes] = []
-
-    def read() -> None:
-        with open(descriptor, "rb") as answers:
-            content.append(answers.read())
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    yield content
-    thread.join()
 
 
 def in_notebook() -> bool:

@@ -4,20 +4,16 @@ It reads a pickled `Request` from its standard input, and writes a pickled `Answ
 of its own. The end of its input means that its owner has ended, and has the effect of a Ctrl-C.
 """
 
-import contextlib
 import os
-import pickle
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.errors import MortalError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.system.frames import Answer, Request
+from mortal_steps.system.asked import answer_once
+from mortal_steps.system.frames import Request
 from mortal_steps.system.streams import let_go_of_terminals
 
 
@@ -96,32 +92,13 @@ ACTIONS: dict[str, Callable[..., Any]] = {
 
 def main() -> None:
     """Perform the request. The exit code is 0 whenever an answer was written."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-    answers = int(sys.argv[1])
-    os.set_inheritable(answers, False)
-    try:
-        request: Request = pickle.load(sys.stdin.buffer)
-    except EOFError:  # the owner has ended before it asked
-        return
-    threading.Thread(target=_watch_owner, daemon=True).start()
-    try:
-        # The owner has begun this process with it held back: from here on it is answered.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        answer = Answer(number=0, value=_perform(request))
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: all are sent on
-        if not isinstance(error, MortalError):
-            error.add_note(traceback.format_exc())  # a traceback itself cannot be pickled
-        answer = Answer(number=0, error=error)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with contextlib.suppress(BrokenPipeError), open(answers, "wb") as out:  # the owner has ended
-        out.write(_pickled(answer))
+    answer_once(_perform)
 
 
 def _perform(request: Request) -> Any:
     from mortal.terminal.output import warn_in_plain_lines
 
+    threading.Thread(target=_watch_owner, daemon=True).start()
     warn_in_plain_lines()
     return ACTIONS[request.method](**request.payload)
 
@@ -133,18 +110,6 @@ def _watch_owner() -> None:
         pass
     let_go_of_terminals()
     os.kill(os.getpid(), signal.SIGINT)
-
-
-def _pickled(answer: Answer) -> bytes:
-    """Pickle the answer; an error that cannot be pickled becomes a `RuntimeError` with its text."""
-    try:
-        content = pickle.dumps(answer)
-        pickle.loads(content)
-    except Exception:  # noqa: BLE001 - pickling somebody's exception may fail in any way
-        assert answer.error is not None
-        trace = "".join(traceback.format_exception(answer.error))
-        return pickle.dumps(Answer(number=0, error=RuntimeError(trace)))
-    return content
 
 
 if __name__ == "__main__":
