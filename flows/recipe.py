@@ -33,7 +33,7 @@ from mortal_steps.recipes.file import RecipeConfig, override_recipe, read_recipe
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.recipe import only as only_these
 from mortal_steps.recipes.record import RecipeFolder
-from mortal_tasks.recipe import RECIPE_TAG, UID_TAG, mark_what_was_left
+from mortal_tasks.recipe import mark_what_was_left
 
 NAME = "recipe"
 
@@ -107,10 +107,8 @@ async def recipe(
 async def _drive(chosen: Recipe, names: tuple[str, ...], goes_on: bool) -> State[Any]:
     deployed = is_deployed()
     with RecipeDriver(chosen, names, deployed=deployed, goes_on=goes_on) as driver:
-        # Folders of runs may have recipes of one name, on one server.
-        of_recipe = [f"{RECIPE_TAG}{chosen.name}", f"{UID_TAG}{driver.uid[:12]}"]
-        await mark_what_was_left(of_recipe)
-        with tags(*of_recipe):
+        await mark_what_was_left(driver.tags)
+        with tags(*driver.tags):
             outcome = await driver.drive()
     return Completed(message=outcome)
 

@@ -3,48 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from prefect.context import serialize_context
 from prefect.exceptions import Pause, TerminationSignal
 from prefect.logging import get_run_logger
 
-from mortal_flows.deployed import flow_run_url, is_of_the_machine
-from mortal_flows.gate_stage import Asking, pass_gate
+from mortal_flows.deployed import flow_run_url
+from mortal_flows.gate_stage import Asking
+from mortal_flows.recipe_ending import failure
 from mortal_flows.signals import is_taken_away, stop_on_signals
-from mortal_flows.stage_process import FlowCall, StageProcess
-from mortal_flows.stop import Stop, StopRequested
+from mortal_flows.stage_work import StageWork
+from mortal_flows.stop import Stop
 from mortal_steps.config import LoggingConfig
-from mortal_steps.errors import (
-    MortalError,
-    RecipeError,
-    RunStoppedError,
-    ServerError,
-    WorkerLostError,
-)
+from mortal_steps.errors import MortalError, RunStoppedError, ServerError
 from mortal_steps.recipes.checking import check_stages
-from mortal_steps.recipes.costs import within_budget
-from mortal_steps.recipes.lineage.origin import note_origin
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
-from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
+from mortal_steps.recipes.record import RecipeFolder
 from mortal_steps.recipes.report.markdown import recipe_page
 from mortal_steps.recipes.report.page import RecipePage
-from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
+from mortal_steps.recipes.stages import Product
 from mortal_steps.recipes.standings import Standings
 from mortal_steps.runs.argument import recipe_argument
-from mortal_tasks.recipe import gpus_of_the_server
+from mortal_tasks.recipe import RECIPE_TAG, UID_TAG, asked_at
 from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort, watch_server
 
 LOOK_EVERY_S = 2.0
 """Seconds between two looks at how far the stages are."""
-TRAIN, MAKE = "mortal_flows.grpo_train:grpo_train", "mortal_flows.make_stage:make_stage"
 
 
 class RecipeDriver:
@@ -62,7 +52,6 @@ class RecipeDriver:
         self._stop = Stop()
         self._found: dict[str, Found] = {}
         self._working: dict[str, asyncio.Task[Product | Asking | None]] = {}
-        self._processes: dict[str, StageProcess] = {}
         self._taken: dict[str, Taken] = {}
         self._failed: dict[str, Exception] = {}
         self._asking: dict[str, Asking] = {}
@@ -72,18 +61,19 @@ class RecipeDriver:
         """Become the one process that drives the recipe. Raises `StoreError` if another does."""
         self._lease = self._folder.acquire()
         try:
-            record = self._begin()
+            self._before = self._folder.read()
+            record = self._folder.begin(
+                self._recipe.config, self._only, flow_run_url(), goes_on=self._goes_on
+            )
         except BaseException:
             self._lease.release()
             raise
         self._recipe.begins(record.begun)
         self._standings = Standings(self._folder, self._recipe, record, self._report.write)
-        return self
-
-    def _begin(self) -> RecipeRecord:
-        return self._folder.begin(
-            self._recipe.config, self._only, flow_run_url(), goes_on=self._goes_on
+        self._work = StageWork(
+            *(self._recipe, self._folder, self._standings, self._stop), deployed=self._deployed
         )
+        return self
 
     def __exit__(
         self,
@@ -108,9 +98,11 @@ class RecipeDriver:
         self._standings.recipe("stopped" if stopped else "failed", said)
 
     @property
-    def uid(self) -> str:
-        """What tells the recipe from others of its name."""
-        return self._standings.record.uid
+    def tags(self) -> list[str]:
+        """The tags of all its flow runs: folders of runs may have recipes of one name, on one
+        server."""
+        uid = self._standings.record.uid
+        return [f"{RECIPE_TAG}{self._recipe.name}", f"{UID_TAG}{uid[:12]}"]
 
     async def drive(self) -> str:
         """Make all stages that are not complete; return what was reached, in a line. Raises the
@@ -183,66 +175,8 @@ class RecipeDriver:
                 continue
             if fits(taken, self._taken.values(), self._recipe.config.limits):
                 self._taken[name] = taken
-                self._working[name] = asyncio.create_task(self._work(name, taken))
-
-    async def _work(self, name: str, taken: Taken) -> Product | Asking | None:
-        """Make a stage; return what it has produced, None if it was stopped before."""
-        stage = self._recipe.stages[name]
-        try:
-            async with contextlib.AsyncExitStack() as held:
-                gpus = gpus_of_the_server(len(taken.gpus))
-                await self._stop.guard(held.enter_async_context(gpus))
-                # Its data may have been edited while other stages were made.
-                look = asyncio.to_thread(self._recipe.look_at, name, self._found)
-                now = self._found[name] = await self._stop.guard(look)
-                assert now.job is not None
-                if now.product is not None:
-                    return now.product
-                self._standings.look({name: now})
-                get_run_logger().info("%-10s begins: %s", name, now.job.id)
-                self._standings.begins(name)
-                kind = self._recipe.kinds[name]
-                await self._stop.guard(asyncio.to_thread(note_origin, stage, kind, now.job))
-                if isinstance(stage, GateStage):
-                    return await self._stop.guard(pass_gate(stage, now.job))
-                await self._run(name, now.job)
-        except StopRequested:
-            return None
-        return await asyncio.to_thread(self._made, name, now.job)
-
-    async def _run(self, name: str, job: Job) -> None:
-        """Run the process of a stage to its end. Raises `StopRequested` if the recipe has stopped
-        it, and `RunStoppedError` if somebody else has."""
-        log = self._folder.log_file(name)
-        process = StageProcess(self._call(name, job), log, deployed=self._deployed)
-        self._processes[name] = process
-        try:
-            stopped = await process.ended()
-        except asyncio.CancelledError:
-            process.kill()
-            raise
-        finally:
-            del self._processes[name]
-        if stopped is not None:
-            if self._stop.requested:
-                raise StopRequested
-            raise RunStoppedError(f"stage {name} was stopped: {stopped}")
-
-    def _call(self, name: str, job: Job) -> FlowCall:
-        stage, context = self._recipe.stages[name], serialize_context()
-        if isinstance(stage, RunStage):
-            limit = self._recipe.config.limits.max_cost
-            config = within_budget(stage.config(job), limit, job)
-            return FlowCall(flow=TRAIN, parameters={"config": config}, context=context)
-        kind = self._recipe.kinds[name]
-        given = {"kind": kind, "config": self._recipe.config, "job": job}
-        return FlowCall(flow=MAKE, parameters=given, context=context)
-
-    def _made(self, name: str, job: Job) -> Product:
-        product = self._recipe.stages[name].product(job)
-        if product is None:
-            raise RecipeError(f"stage {name} has ended, but what it produces is not in {job.id}")
-        return product
+                making = self._work.make(name, self._found, len(taken.gpus))
+                self._working[name] = asyncio.create_task(making)
 
     async def _wait(self) -> None:
         """Wait until a stage ends or a stop is requested, and note what has become of it."""
@@ -257,7 +191,7 @@ class RecipeDriver:
             stopping.cancel()
         for name in [name for name, task in self._working.items() if task.done()]:
             await self._ended(name, self._working.pop(name))
-        running = {name: self._found[name].job for name in self._processes}
+        running = {name: self._found[name].job for name in self._work.running}
         await asyncio.to_thread(self._progress.tell, running)
         await self._show()
 
@@ -303,11 +237,15 @@ class RecipeDriver:
 
     async def _ask(self) -> bool:
         """Ask for the first decision that is missing: in a deployment, where the flow run is
-        suspended until somebody has made it. Elsewhere return False."""
+        suspended until somebody has made it. Elsewhere, and where an earlier night asks the same,
+        return False."""
         name, asking = next(iter(self._asking.items()))
         self._standings.recipe("waiting")
         await self._show()
         if not self._deployed:
+            return False
+        if self._was_asked(name) and (page := await asked_at(self.tags)) is not None:
+            self._asking[name] = replace(asking, how=f"{page} asks for it")
             return False
         product = await asking.ask()
         del self._asking[name]
@@ -315,11 +253,16 @@ class RecipeDriver:
         await self._complete(name, product)
         return True
 
+    def _was_asked(self, name: str) -> bool:
+        """Return whether the last attempt ended with this very question."""
+        before, job = self._before, self._found[name].job
+        stage = before.stages.get(name) if before and before.status == "waiting" else None
+        return bool(stage and job and stage.standing == "asks" and stage.job_id == job.id)
+
     async def _stop_all(self) -> None:
         """Have the stages save their states, and raise what the stop means."""
         taken_away = is_taken_away(self._stop) and self._deployed
-        for process in self._processes.values():
-            process.stop(signal.SIGTERM if taken_away else signal.SIGINT)
+        self._work.ask_to_stop(signal.SIGTERM if taken_away else signal.SIGINT)
         await asyncio.gather(*self._working.values(), return_exceptions=True)
         for name in list(self._working):
             await self._ended(name, self._working.pop(name))
@@ -334,7 +277,10 @@ class RecipeDriver:
         """Return what was reached. Raises the error of a stage that failed."""
         refused = [name for name, each in self._found.items() if each.state == "refused"]
         if self._failed:
-            self._fail()
+            error = failure(self._recipe, self._failed, self._resume)
+            stopped = isinstance(error, RunStoppedError)
+            self._standings.recipe("stopped" if stopped else "failed", str(error))
+            raise error from next(iter(self._failed.values()))
         if self._asking:
             name, asking = next(iter(self._asking.items()))
             return f"stage {name} waits for a decision: {asking.how}; then `{self._resume}` goes on"
@@ -344,27 +290,6 @@ class RecipeDriver:
             reached += f"; {', '.join(refused)} did not begin: {first.why}"
         self._standings.recipe("completed")
         return reached
-
-    def _fail(self) -> None:
-        # One that goes on when the recipe is begun again counts, if there is one.
-        of_machine = [name for name, error in self._failed.items() if is_of_the_machine(error)]
-        name = (of_machine or list(self._failed))[0]
-        error = self._failed[name]
-        after = [other for other in self._recipe.stages if name in self._recipe.after(other)]
-        behind = f"; {', '.join(after)} did not begin" if after else ""
-        said = (
-            f"stage {name} failed{behind}: {error}\nOnce that is mended, `{self._resume}` goes "
-            "on; what is complete is not made again"
-        )
-        if isinstance(error, RunStoppedError):
-            self._standings.recipe("stopped", str(error))
-            raise RunStoppedError(f"{error}; `{self._resume}` goes on") from error
-        self._standings.recipe("failed", said)
-        if isinstance(error, MortalError) and len(error.args) == 1:
-            raise type(error)(said) from error
-        if is_of_the_machine(error):
-            raise WorkerLostError(said) from error
-        raise RecipeError(said) from error
 
     @property
     def _resume(self) -> str:

@@ -6,11 +6,12 @@ from typing import Any
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import State, StateType
 from prefect.concurrency.asyncio import concurrency
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.states import Crashed
+from prefect.utilities.urls import url_for
 
 from mortal_tasks.segments import PAGE, UNFINISHED
 from mortal_tasks.server_watch import best_effort
@@ -51,6 +52,20 @@ async def _mark(of_recipe: Sequence[str]) -> None:
         ):
             for run in runs:
                 await client.set_task_run_state(run.id, crashed, force=True)
+
+
+async def asked_at(of_recipe: Sequence[str]) -> str | None:
+    """Return the page of another flow run of the recipe that waits for a person, if there is one
+    and the server answers."""
+    return await best_effort(_suspended(of_recipe), "another flow run may ask the same")
+
+
+async def _suspended(of_recipe: Sequence[str]) -> str | None:
+    wanted = {"tags": {"all_": list(of_recipe)}, "state": {"type": {"any_": [StateType.PAUSED]}}}
+    async with get_client() as client:
+        found = await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(wanted))
+    others = [each for each in found if str(each.id) != str(flow_run.id)]
+    return url_for("flow-run", obj_id=others[0].id) if others else None
 
 
 @contextlib.asynccontextmanager

@@ -1,15 +1,22 @@
 """`mortal train` of a recipe: killed in its stages, resumed, and trained again after changes."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import time
+from uuid import UUID
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
+from prefect.client.schemas.objects import State
+from prefect.exceptions import Pause
+from prefect.flow_engine import run_flow_async
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Pending
 
+from mortal_flows.recipe import recipe
 from mortal_steps.recipes.file import read_recipe
 from mortal_steps.recipes.recipe import Recipe
 from mortal_tasks.recipe import GPUS, gpus_of_the_server
@@ -178,6 +185,48 @@ def test_recipes_of_a_server_share_its_gpus(server):
             finally:
                 await client.delete_global_concurrency_limit_by_name(GPUS)
         assert made
+
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        asyncio.run(scenario())
+
+
+def test_a_person_is_asked_once_however_many_nights_go_by(undisturbed, server, monkeypatch):
+    """Two nights with the same model: the first flow run is suspended, the second points to it."""
+    folder, _ = undisturbed
+    monkeypatch.chdir(folder)
+    person = ["stages.gate.approval=person", "stages.gate.name=asked", "name=words"]
+    given = {"recipe_file": "words.toml", "overrides": person}
+
+    async def night(client) -> UUID:
+        flow_id = await client.create_flow(recipe)
+        deployment = await client.create_deployment(flow_id=flow_id, name="nights-of-a-test")
+        return (await client.create_flow_run_from_deployment(deployment, parameters=given)).id
+
+    async def attempt(client, flow_run_id: UUID) -> State:
+        await client.set_flow_run_state(flow_run_id, Pending(), force=True)
+        flow_run = await client.read_flow_run(flow_run_id)
+        with contextlib.suppress(Pause):
+            await run_flow_async(
+                recipe,
+                flow_run=flow_run,
+                parameters=dict(flow_run.parameters),
+                return_type="state",
+            )
+        return (await client.read_flow_run(flow_run_id)).state
+
+    async def scenario() -> None:
+        async with get_client() as client:
+            first, second = await night(client), await night(client)
+            assert (await attempt(client, first)).name == "Suspended"
+            assert record_of(folder).status == "waiting"
+            ended = await attempt(client, second)
+            assert ended.type == "COMPLETED" and f"{first} asks for it" in ended.message
+            await client.resume_flow_run(first, run_input={"decision": "promote", "by": "Ada"})
+            ended = await attempt(client, first)
+            assert ended.message == "made gate; complete before: 3"
+            assert "promoted by Ada" in record_of(folder).stages["gate"].headline
+            ended = await attempt(client, await night(client))
+            assert ended.message == "nothing to do: every stage was complete"
 
     with temporary_settings({PREFECT_API_URL: server.api_url}):
         asyncio.run(scenario())
