@@ -28,6 +28,10 @@ mortal status (watch all runs: step, reward, ETA)
 
 mortal show RUN (see how it went)
 
+mortal train recipe.toml (several stages, each of which begins with what others have made)
+
+mortal lineage MODEL (where a model comes from)
+
 mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
@@ -66,7 +70,7 @@ def options_of_all_commands(
         ),
     ] = False,
 ) -> None:
-    """GRPO and RLOO post-training of language models as a durable pipeline.
+    """Post-training of language models as a durable pipeline: GRPO, RLOO, SFT, DPO, reward models.
 
     A run that is killed at any moment continues where it was and ends with the same bits.
     """

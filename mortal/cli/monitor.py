@@ -171,8 +171,10 @@ def logs(
         ),
     ] = 40,
 ) -> None:
-    """Print the log of a run's flow, or those of its workers. Of a recipe: what the processes of
-    its stages have printed."""
+    """Print the log of a run's flow, or those of its workers.
+
+    For a recipe, print what the processes of its stages have printed.
+    """
     from mortal_steps.recipes.record import find_recipe
     from mortal_steps.runs.lease import is_driven
     from mortal_steps.runs.run import find_run

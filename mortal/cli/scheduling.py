@@ -105,10 +105,10 @@ def schedule(
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
     This makes two Prefect deployments: grpo-train/NAME, and grpo-train/NAME-resume for its
-    runs that ended early. Of a recipe it makes recipe/NAME, each start of which makes what is not
-    complete. Runs go one at a time, and further ones wait. With --cron, a run that would begin more
-    than an hour late is skipped. Relative paths start in the current folder. Edits of the
-    configuration take effect when you start this command again.
+    runs that ended early. For a recipe it makes one, recipe/NAME, and each start makes the stages
+    that are not complete. Runs go one at a time, and further ones wait. With --cron, a run that
+    would begin more than an hour late is skipped. Relative paths start in the current folder. Edits
+    of the configuration take effect when you start this command again.
     """
     from mortal.driver import QUIET_PREFECT
     from mortal.server.select_server import prefect_server

@@ -47,7 +47,7 @@ def show(
 ) -> None:
     """Show how far a run is, what it has reached and where its time went.
 
-    Of a recipe: its stages, what each begins with and has reached, and how to go on.
+    For a recipe, show its stages, what each begins with and has reached, and how to go on.
     """
     from mortal.terminal.display import show_run
     from mortal_steps.report.summary import summarize
@@ -174,8 +174,8 @@ def verify(
 ) -> None:
     """Check every file of a run against its digest, and the chain of its steps.
 
-    Of a stage of a recipe, and of a run that began with the model of another: check also that all
-    that it comes from is what it was when it was taken. Of a recipe: check this for each stage.
+    For a stage of a recipe, and for a run that began with another run's model, also check that what
+    it began with has not changed since. For a recipe, check all of its stages.
     """
     from mortal.terminal.display import CheckProgress, show_check
     from mortal_steps.runs.verify import check_here

@@ -44,9 +44,9 @@ ConfigFile = Annotated[
     Path | None,
     typer.Argument(
         metavar="CONFIG",
-        help="Configuration file, such as those in deployments/configs, or a recipe, a file with "
-        "[stages]. Default: train Qwen2.5-0.5B-Instruct to write programs, on 128 problems from "
-        "the hub.",
+        help="Configuration file, such as those in deployments/configs, or a recipe, which has a "
+        "table of stages. Default: train Qwen2.5-0.5B-Instruct to write programs, on 128 problems "
+        "from the hub.",
     ),
 ]
 
@@ -77,7 +77,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="STAGE",
-            help="Of a recipe: make this stage, and those that it begins with. May be repeated.",
+            help="For a recipe: make only this stage and the stages that it depends on. May be "
+            "repeated.",
         ),
     ] = None,
     **flags: Any,
@@ -159,8 +160,10 @@ def resume(
     detach: Detach = False,
     trust: Trust = False,
 ) -> None:
-    """Continue a run that ended early; what it has already generated is reused. Of a recipe: make
-    the stages that are not complete."""
+    """Continue a run that ended early; what it has already generated is reused.
+
+    For a recipe, make the stages that are not complete.
+    """
     checking(f"looking at run {run_id}")
     runs_dir, run_id = split_run(run_id, runs_dir)
     if names_recipe(runs_dir, run_id):
@@ -186,8 +189,9 @@ def stop(
         float, typer.Option(metavar="SECONDS", help="How long to wait for the run to end.")
     ] = 600,
 ) -> None:
-    """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers. Of a recipe: stop
-    the stages that run.
+    """Stop a run cleanly, as Ctrl-C does: save its state, then end its workers.
+
+    For a recipe, stop the stages that are running.
 
     If you call this a second time, a run on this machine stops at once.
     """

@@ -12,7 +12,6 @@ from mortal.terminal.display import line
 from mortal_steps.recipes.lineage.ancestors import Ancestor, Taken
 from mortal_steps.recipes.lineage.code import Code
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
-from mortal_steps.recipes.report.markdown import SIGNS
 from mortal_steps.recipes.report.picture import WORDS
 from mortal_steps.recipes.report.view import DIGITS, StageView, how_to_go_on, stands
 from mortal_steps.report.printable import printable
@@ -58,11 +57,11 @@ def recipe_lines(recipes: Sequence[tuple[RecipeFolder, RecipeRecord]]) -> list[s
     """Return a line or two for each recipe, for lists that are looked at again and again."""
     found = []
     for folder, record in recipes:
-        stages = "  ".join(
-            f"{name} {SIGNS[stage.standing]}" for name, stage in record.stages.items()
+        stages = ", ".join(
+            f"{name} {WORDS[stage.standing]}" for name, stage in record.stages.items()
         )
         ago = duration(time.time() - record.updated_at)
-        found.append(f"recipe {record.name}  {record.status}  {ago} ago:  {stages}")
+        found.append(f"recipe {record.name}  {record.status}  {ago} ago: {stages}")
         if go_on := how_to_go_on(record, _where(folder)):
             found.append(f"    {go_on}")
     return found
