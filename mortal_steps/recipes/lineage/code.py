@@ -31,10 +31,6 @@ class Code:
     new_files: tuple[str, ...] = ()
     """Python files that git neither knows nor ignores, below the working folder."""
 
-    @property
-    def is_dirty(self) -> bool:
-        return self.diff_sha256 is not None or bool(self.new_files)
-
 
 def code_around(folder: Path) -> Code | None:
     """Return the repository around a folder as it is now; None where there is none, or no git. One

@@ -29,7 +29,7 @@ def test_a_clean_repository_is_its_commit(repository):
     found = code_around(repository)
     head = (repository / ".git/refs/heads").glob("*")
     assert found.commit == next(head).read_text().strip()
-    assert not found.is_dirty
+    assert found.diff_sha256 is None and not found.new_files
 
 
 def test_changes_are_kept_with_their_digest(repository):
@@ -38,7 +38,7 @@ def test_changes_are_kept_with_their_digest(repository):
     found = code_around(repository)
     assert "+a = 2" in found.diff
     assert found.diff_sha256 == hashlib.sha256(found.diff.encode()).hexdigest()
-    assert found.is_dirty
+    assert found.diff_sha256 is not None or found.new_files
 
 
 def test_a_long_diff_is_known_by_its_digest_alone(repository, monkeypatch):
@@ -55,7 +55,7 @@ def test_new_files_of_code_are_named(repository):
     (repository / "runs/ignored.py").write_text("")
     found = code_around(repository)
     assert found.new_files == ("new.py",)
-    assert found.is_dirty
+    assert found.diff_sha256 is not None or found.new_files
 
 
 def test_a_folder_without_a_repository_or_a_commit(tmp_path, monkeypatch):
