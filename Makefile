@@ -57,7 +57,7 @@ scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, ser
 test-postgres: venv  ## The end-to-end tests with the Prefect server on PostgreSQL (Debian: postgresql)
 	MORTAL_TEST_DATABASE=postgresql OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/e2e
 
-test-fast: venv  ## The unit tests alone, which start no process: less than a minute
+test-fast: venv  ## The unit tests alone, which start no process: about a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 check: venv  ## Lint, types, import contracts, links of the documentation
