@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 import queue
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from mortal_steps.rollout.engines.base import Engine, SampledTokens
 from mortal_steps.rollout.http.dialects import Body, ChatCompletions, SeveralCompletions
 from mortal_steps.rollout.http.endpoint import (
     MOST_SEED,
+    answer_of,
     number_in,
     rendered,
     sampling_params,
@@ -136,7 +136,9 @@ class PolicyServer(Server):
             self._asking.put(asking)
             sampled = await asyncio.wrap_future(asking.done)
             for number, tokens in zip(numbers, sampled, strict=True):
-                answers[number] = self._answer(prompts[number], tokens, params.stop)
+                answers[number] = answer_of(
+                    tokens, prompts[number], self._tokenizer, self._version, params.stop
+                )
         return [answers[number] for number in range(len(prompts))]
 
     def _seeds(self, body: Body, prompts: Sequence[Sequence[int]]) -> list[int]:
@@ -153,20 +155,3 @@ class PolicyServer(Server):
             counted[digest] += 1
             seeds.append(derive_seed("harness", self._seed, digest, counted[digest]))
         return seeds
-
-    def _answer(
-        self, prompt_ids: Sequence[int], sampled: SampledTokens, stops: Sequence[str]
-    ) -> Answer:
-        text = str(self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
-        ends = [text.find(stop) for stop in stops if stop in text]
-        text = text[: min(ends, default=len(text))]
-        return Answer(
-            name=secrets.token_hex(8),
-            message={"role": "assistant", "content": text},
-            prompt_ids=prompt_ids,
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            text=text,
-            finish_reason=sampled.finish_reason,
-            version=self._version,
-        )

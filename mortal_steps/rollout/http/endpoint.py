@@ -172,22 +172,30 @@ class Endpoint(Server):
         job = Job(prompt_ids=prompt_ids, seeds=_seeds(body), params=params)
         self._jobs.put(job)
         sampled, version = await asyncio.wrap_future(job.done)
-        return [self._answer(prompt_ids, each, version) for each in sampled]
+        return [answer_of(each, prompt_ids, self._tokenizer, version) for each in sampled]
 
-    def _answer(
-        self, prompt_ids: Sequence[int], sampled: SampledTokens, version: PolicyVersion
-    ) -> Answer:
-        text = str(self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
-        return Answer(
-            name=secrets.token_hex(8),
-            message={"role": "assistant", "content": text},
-            prompt_ids=prompt_ids,
-            token_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            text=text,
-            finish_reason=sampled.finish_reason,
-            version=version,
-        )
+
+def answer_of(
+    sampled: SampledTokens,
+    prompt_ids: Sequence[int],
+    tokenizer: Any,
+    version: PolicyVersion,
+    stops: Sequence[str] = (),
+) -> Answer:
+    """Return what was sampled as an answer, whose text ends before the first of the `stops`."""
+    text = str(tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
+    ends = [text.find(stop) for stop in stops if stop in text]
+    text = text[: min(ends, default=len(text))]
+    return Answer(
+        name=secrets.token_hex(8),
+        message={"role": "assistant", "content": text},
+        prompt_ids=prompt_ids,
+        token_ids=sampled.token_ids,
+        logprobs=sampled.logprobs,
+        text=text,
+        finish_reason=sampled.finish_reason,
+        version=version,
+    )
 
 
 def rendered(asked: Asked, render: Callable[[Prompt], Sequence[int]]) -> Sequence[int]:
