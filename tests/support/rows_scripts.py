@@ -15,11 +15,12 @@ import torch
 import trl
 from safetensors.torch import load_file
 
+from mortal.terminal.output import warn_in_plain_lines
 from mortal.trainer import process
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.runs.run import list_runs
 from mortal_steps.schedule import train_seed
-from mortal_steps.system.frames import Answer, Request
+from mortal_steps.system.frames import Answer
 from tests.support.forked_commands import ForkedCommand
 from tests.support.policy.rows import judged, preferences, texts
 from tests.support.ported_scripts import IN_TURN, SCRIPTS, SHAPE, as_mortals
@@ -111,8 +112,8 @@ def perform_in_a_fork(action, **arguments):
     if forked == 0:
         os.close(reads)
         try:
-            request = Request(number=0, method=action, payload=arguments)
-            answer = Answer(number=0, value=process._perform(request))
+            warn_in_plain_lines()
+            answer = Answer(number=0, value=process.ACTIONS[action](**arguments))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised there
             answer = Answer(number=0, error=error)
         with os.fdopen(writes, "wb") as pipe:
