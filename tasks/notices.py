@@ -24,6 +24,7 @@ from mortal_tasks.server_watch import ServerWatch, best_effort
 RETRY_S = 30.0
 """Seconds between two attempts to send what the server has not accepted."""
 RESOURCE = "mortal.run"
+CLOSING_RETRY_S = 1.0
 LEVEL = "mortal.level"
 """Label on the resource of every event; automations select events by it."""
 
@@ -34,7 +35,7 @@ class NoticeEvents:
     def __init__(self, run: Run, server: ServerWatch) -> None:
         self._run = run
         self._server = server
-        self._sending: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[bool] | None = None
         self._again_at: float | None = None
         """When to try once more, on the monotonic clock; None where nothing is left."""
 
@@ -51,22 +52,27 @@ class NoticeEvents:
         if not self._server.away:
             self._sending = asyncio.create_task(self._send())
 
-    async def close(self) -> None:
-        """Return once all notices are sent, or after some seconds without success."""
+    async def close(self, patience_s: float) -> None:
+        """Return once all notices are sent, or after so long without success: 0 is one attempt."""
         if self._sending is not None:
             await self._sending
-        if not self._server.away:
-            await self._send()
+        give_up_at = time.monotonic() + patience_s
+        while self._server.away or not await self._send():
+            if time.monotonic() >= give_up_at:
+                return
+            await asyncio.sleep(CLOSING_RETRY_S)
 
-    async def _send(self) -> None:
+    async def _send(self) -> bool:
+        """Send what is not sent yet; returns whether the server has accepted it."""
         self._again_at = None  # unless there is more by the time that these are sent
         notices = unsent(self._run.store)
         if not notices:
-            return
+            return True
         if await best_effort(self._post(notices), "a notice of the run is not sent yet"):
             mark_sent(self._run.store, notices)
-        else:
-            self._again_at = time.monotonic() + RETRY_S
+            return True
+        self._again_at = time.monotonic() + RETRY_S
+        return False
 
     async def _post(self, notices: Sequence[Notice]) -> bool:
         async with get_client() as client:

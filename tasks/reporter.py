@@ -65,6 +65,10 @@ class PageArtifact:
         return found[0].id if found else None
 
 
+LAST_NOTICES_S = 120.0
+"""Seconds in which a busy server may accept that a run is complete."""
+
+
 class PrefectReporter(Reporter):
     """Writes a run's progress to the flow run's log, artifact and events."""
 
@@ -101,7 +105,9 @@ class PrefectReporter(Reporter):
         """Show how the run has ended, unless another process is driving it now."""
         if self._run.manifest.status in ("created", "running"):
             return
-        await self._notices.close()
+        # No later process tells of a complete run, and the gate may wait for that.
+        completed = self._run.manifest.status == "completed"
+        await self._notices.close(LAST_NOTICES_S if completed else 0.0)
         if not self.away:
             await self.refresh()
 
