@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.nights.cluster import Cluster
 from benchmarks.nights.night import Night
+from benchmarks.nights.plan import HEAVY
 from benchmarks.nights.project import NAME, settings, write_project
 from benchmarks.nights.receiver import Received
 from mortal_steps.registry.registry import ModelVersion, Registry, in_use
@@ -35,6 +36,9 @@ SUBJECTS = {
 steps is noticed by the evaluation alone."""
 AWAY = re.compile(r"server away: steps? (\d+)(?:-(\d+))?")
 """Name of the task run that stands for steps that were trained while the server was away."""
+OUT_OF_REACH = ("server", "stalled line", "cut line")
+TOLD_WITHIN_S = 15.0
+"""In which a process tells a server that is there again what it kept."""
 UNFINISHED = {"PENDING", "RUNNING", "SCHEDULED", "PAUSED", "CANCELLING"}
 REFERENCES_AT_ONCE = 2
 
@@ -109,7 +113,7 @@ def _judged(
     history = [(each["name"], each["state_type"]) for each in _task_runs(cluster, night.run_id)]
     received = [each for each in cluster.receiver.received if night.run_id in each.subject]
     evaluations = [row["reward"] for row in run.logs.read("evaluations.jsonl")]
-    holes = tuple(_holes(history, steps, run.config.num_shards))
+    holes = tuple(_holes(history, steps, run.config.num_shards, _untold(night)))
     said = promotions[night.run_id]
     verdict = Verdict(
         night=night,
@@ -191,10 +195,25 @@ def _task_runs(cluster: Cluster, run_id: str) -> Iterator[Mapping[str, Any]]:
         offset += len(page)
 
 
-def _holes(history: Sequence[tuple[str, str]], steps: int, num_shards: int) -> Iterator[str]:
-    """Find what the history lacks. A stage that a kill has cut off is there twice: Crashed, and
-    Completed later. Of steps that were trained while the server was away, a bar tells that."""
-    told = {step for name, _ in history for step in _away(name)}
+def _untold(night: Night) -> set[int]:
+    """Return the steps that the server was not told of, for the process was killed before it had
+    sent what it kept while the server was out of reach."""
+    steps: set[int] = set()
+    for cut in night.struck:
+        if cut.fault in OUT_OF_REACH:
+            heard_at = cut.at + cut.lasted_s + TOLD_WITHIN_S
+            ends = [e.step for e in night.struck if e.fault in HEAVY and cut.at <= e.at <= heard_at]
+            steps |= {step for end in ends for step in range(cut.step, end + 1)}
+    return steps
+
+
+def _holes(
+    history: Sequence[tuple[str, str]], steps: int, num_shards: int, untold: set[int]
+) -> Iterator[str]:
+    """Find what the history lacks but `untold`. A stage that a kill has cut off is there twice:
+    Crashed, and Completed later. Of steps that were trained while the server was away, a bar tells
+    that."""
+    told = {step for name, _ in history for step in _away(name)} | untold
     completed = {name for name, state in history if state == "COMPLETED"}
     shards = [f"{step}/{shard}" for step in range(steps) for shard in range(num_shards)]
     wanted = [
