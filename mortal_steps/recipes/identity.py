@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RewardsConfig
+from mortal_steps.config import DataConfig, ModelConfig, RewardsConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
+from mortal_steps.config.eval_sets import Harness
 from mortal_steps.config.section import values_in
 from mortal_steps.data.sources.files import is_file, nearest_path
 from mortal_steps.data.table import DATASET_SOURCES
@@ -27,6 +28,7 @@ from mortal_steps.models.local_folder import files_of
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import find_reference
+from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import digest_of_present
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.folders import files_below
@@ -45,18 +47,20 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
     `ModelError` for data and models that are not there, or of which nobody can say what they are
     now.
     """
+    plan = Plan(config)
     found = config.identity(defaults=False)
     found.pop("name", None)  # of the run, which the recipe names
-    code = {spec: code_digest(spec) for spec in _users_code(config)}
-    found["data"] = {**found.get("data", {}), **_data_parts(config)}
+    code = {spec: code_digest(spec) for spec in _users_code(plan.code)}
+    found["data"] = {**found.get("data", {}), **_data_parts(config.data)}
     if config.model.new is None:
         found["model"] = {**found.get("model", {}), "name_or_path": model_content(config.model)}
     contents = {spec: _named(spec, digest) for spec, digest in code.items() if digest}
     contents |= dict(_models_beside(config))
-    files = dict(_harness_files(config))
+    harnesses = config.evaluation.harnesses
+    files = dict(_harness_files(harnesses))
     contents |= {
         text: files[path]
-        for each in config.evaluation.harnesses.values()
+        for each in harnesses.values()
         for _, text in values_in(dict(each))
         if isinstance(text, str) and (path := Path(text).expanduser()) in files
     }
@@ -67,7 +71,7 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
     if config.environment.is_used:
         counted = ("scoring", "training", "model_folders", "files")  # by their content, above
         nothing: Mapping[str, Any] = dict.fromkeys(counted, ())
-        packages = digest_of_present(replace(Plan(config).code, **nothing), Path.cwd())
+        packages = digest_of_present(replace(plan.code, **nothing), Path.cwd())
     whole = {
         "config": found,
         "code": sorted({each for each in code.values() if each}),
@@ -145,8 +149,7 @@ def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _users_code(config: RunConfig) -> Iterator[str]:
-    plan = Plan(config).code
+def _users_code(plan: CodePlan) -> Iterator[str]:
     for spec in (*plan.scoring, *plan.training):
         if find_reference(spec, "") is None:
             yield spec
@@ -158,8 +161,7 @@ def _named(spec: str, digest: str) -> str:
     return f"{digest}:{name}" if is_in_file(spec) else f"{module}@{digest}:{name}"
 
 
-def _data_parts(config: RunConfig) -> dict[str, Any]:
-    data = config.data
+def _data_parts(data: DataConfig) -> dict[str, Any]:
     parts: dict[str, Any] = {"source": data_content(data.source, "data.source")}
     if data.eval_source is not None:
         parts["eval_source"] = data_content(data.eval_source, "data.eval_source")
@@ -196,10 +198,10 @@ def _reward_models(rewards: RewardsConfig, called: str) -> Iterator[tuple[str, A
             yield folder, model_content(tokenizer, f"{called}: tokenizer")
 
 
-def _harness_files(config: RunConfig) -> Iterator[tuple[Path, str]]:
+def _harness_files(harnesses: Mapping[str, Harness]) -> Iterator[tuple[Path, str]]:
     """Yield the files and folders that decide what harnesses score, and digests of what they
     hold."""
-    for name, each in config.evaluation.harnesses.items():
+    for name, each in harnesses.items():
         for path in each.read_files:
             if path.is_dir():
                 yield path, _folder_digest(path, (".", "__pycache__"))
