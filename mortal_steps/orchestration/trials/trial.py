@@ -23,7 +23,7 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.own_rewards import own_rows
-from mortal_steps.orchestration.checking.preflight import check_something_scores
+from mortal_steps.orchestration.checking.reward_calls import check_something_scores
 from mortal_steps.orchestration.session import step_file
 from mortal_steps.orchestration.trials.opening import in_folder
 from mortal_steps.policy.plan import ActorPlan

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from mortal_steps.config import TrainingConfig
 from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.orchestration.checking.checks import check_rows
-from mortal_steps.orchestration.checking.preflight import (
+from mortal_steps.orchestration.checking.reward_calls import (
     DRY_RUN_PROBLEMS,
     check_rewards,
     check_something_scores,
