@@ -194,7 +194,6 @@ def grade(
     from mortal.terminal.grades import show_grades
     from mortal_steps.orchestration.trials.grading import Grading, write_rows
     from mortal_steps.orchestration.trials.opening import (
-        of_finished_model,
         passing_workers,
         settings_of_trial,
     )
@@ -211,7 +210,7 @@ def grade(
     if run_id is not None:
         runs_dir, name = split_run(run_id, Path(settings.runs_dir))
         model = folder_of_trained(find_run(runs_dir, name))
-        settings = of_finished_model(settings)
+        settings = settings.of_finished_model()
     plan = Plan(settings)
     waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")
     grading = Grading(
