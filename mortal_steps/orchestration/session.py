@@ -9,8 +9,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, Role
@@ -19,8 +18,8 @@ from mortal_steps.data.problem_files import open_problems
 from mortal_steps.data.problems import get_batch
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import evaluation
+from mortal_steps.orchestration.budget import Budget
 from mortal_steps.policy.batches import Batch, TrainRequest
-from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
@@ -38,7 +37,6 @@ from mortal_steps.types import (
     GenerationRef,
     HarnessRef,
     HarnessRequest,
-    JudgeCosts,
     Problem,
     RewardedShard,
     RewardRef,
@@ -51,30 +49,6 @@ from mortal_steps.types import (
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult, HarnessRef)
-
-
-class Budget:
-    """The costs of a run's workers and judges, in dollars, and their limit if there is one."""
-
-    def __init__(self, compute: Compute, run_dir: Path, limit: float | None) -> None:
-        self._compute, self._limit = compute, limit
-        self._judges = Spending(run_dir)
-
-    def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
-        self._judges.learn(judges)
-
-    def spent(self) -> float:
-        return self._compute.spent() + self._judges.so_far().dollars
-
-    def spent_share(self) -> float | None:
-        """Return the part of the limit that is spent (1 is all of it); None without a limit."""
-        return None if self._limit is None else self.spent() / self._limit
-
-    def overspent(self) -> str | None:
-        """Why the run has to stop, if it has cost as much as it may."""
-        if self._limit is None or (spent := self.spent()) < self._limit:
-            return None
-        return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
 
 
 class Session:

@@ -7,7 +7,6 @@ is another. What the code reads by itself, and the options that its own kinds ta
 what is written alone.
 """
 
-import functools
 import hashlib
 import json
 import os
@@ -30,7 +29,7 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import find_reference
 from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import digest_of_present
-from mortal_steps.store.files import digest_file
+from mortal_steps.store.files import digest_file, digest_unless_changed
 from mortal_steps.store.folders import files_below
 from mortal_steps.users_code.files import files_behind
 from mortal_steps.users_code.loading import is_in_file
@@ -103,7 +102,7 @@ def data_content(source: str, called: str) -> Any:
         return _named(source, digest) if digest else source
     path = Path(source).expanduser()
     if path.is_file():
-        return {"type": path.suffix, "sha256": file_digest(path)}
+        return {"type": path.suffix, "sha256": digest_unless_changed(path)}
     if path.is_dir():
         return {"folder": _folder_digest(path)}
     if is_file(path) or source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -117,21 +116,10 @@ def model_content(model: ModelConfig, called: str = "model.name_or_path") -> Any
         return model.name_or_path
     if is_hub_model(model):
         return {"hub": model.name_or_path, "commit": find_commit(model, called=called)}
-    files = {path.name: file_digest(path) for path in files_of(Path(model.name_or_path))}
+    files = {path.name: digest_unless_changed(path) for path in files_of(Path(model.name_or_path))}
     if not files:
         raise ModelError(f"{called}: no such model folder: {model.name_or_path}")
     return {"folder": _digest(files)}
-
-
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a file; this process reads it again only if it was changed."""
-    found = path.stat()
-    return _digest_of(path.absolute(), found.st_size, found.st_ctime_ns)
-
-
-@functools.cache
-def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
-    return digest_file(path)
 
 
 def _folder_digest(folder: Path, ignored: tuple[str, ...] = (".", "__")) -> str:
@@ -142,7 +130,7 @@ def _folder_digest(folder: Path, ignored: tuple[str, ...] = (".", "__")) -> str:
         for name in files_below(folder)
         if not any(part.startswith(ignored) for part in Path(name).parts)
     ]
-    return _digest({name: file_digest(folder / name) for name in names})
+    return _digest({name: digest_unless_changed(folder / name) for name in names})
 
 
 def _digest(values: Any) -> str:
@@ -206,7 +194,7 @@ def _harness_files(harnesses: Mapping[str, Harness]) -> Iterator[tuple[Path, str
             if path.is_dir():
                 yield path, _folder_digest(path, (".", "__pycache__"))
             elif path.is_file():
-                yield path, file_digest(path)
+                yield path, digest_unless_changed(path)
             else:
                 raise DataError(
                     f"evaluation.sets.{name}: no such file or folder: {path}{nearest_path(path)}"
