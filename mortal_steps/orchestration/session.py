@@ -23,7 +23,7 @@ from mortal_steps.policy.batches import Batch, TrainRequest
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
-from mortal_steps.store.records import shard_file
+from mortal_steps.store.records import step_file
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
@@ -297,19 +297,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest | HarnessR
     if isinstance(request, RewardRequest):
         return request.generation.shard
     return 0 if isinstance(request, TrainRequest) else request.shard
-
-
-def step_file(stage: str, step: int, shard: int = 0) -> str:
-    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits; for
-    `get_batch`, `shard` is the round."""
-    folder = f"steps/{step:06d}"
-    files = {
-        "get_batch": f"{folder}/batch-{shard}.json" if shard else f"{folder}/batch.json",
-        "generate": shard_file(folder, "generations", shard),
-        "reward": shard_file(folder, "rewards", shard),
-        "train_step": f"{folder}/result.json",
-    }
-    return files[stage]
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:

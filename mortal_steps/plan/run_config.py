@@ -149,11 +149,6 @@ class RunConfig(Section):
         return self.training.batch_size if elsewhere else None
 
     @property
-    def seen_by_environments(self) -> tuple[str, ...]:
-        """Variables that environments see although they may hold credentials."""
-        return tuple(sorted({*self.compute.local.rollout.env, *self.rewards.credentials}))
-
-    @property
     def num_shards(self) -> int:
         """Parts a batch is dealt out in."""
         shards = min(self.num_rollout_workers, self.training.batch_size)
@@ -272,23 +267,6 @@ class RunConfig(Section):
             return "model.quantization"
         option = self.training.lora.only_merged
         return f"training.lora.peft.{option}" if option else None
-
-    def with_room_for_adapters(self) -> RunConfig:
-        """Return the same with the engine options that a LoRA adapter beside its base asks for."""
-        adapters = self.rollout.engine_kind.adapters
-        if adapters is None or not self.training.publishes_adapter:
-            return self
-        options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
-        rollout = self.rollout.model_copy(update={"engine_options": options})
-        return self.model_copy(update={"rollout": rollout})
-
-    @property
-    def users_objects(self) -> tuple[str, ...]:
-        """Files of the user's pickled objects that score or answer calls."""
-        terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
-        terms += tuple(term for each in self.set_rewards.values() for term in each.all_terms)
-        files = [file for term in terms for file in term.files]
-        return tuple(dict.fromkeys((*files, *self.environment.files)))
 
     @property
     def sampled_model(self) -> ModelConfig:
