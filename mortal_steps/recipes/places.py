@@ -32,7 +32,7 @@ def _by_run(plan: Plan) -> Taken:
     place = place_of(plan.place)
     if not plan.place.compute.place.here:
         return Taken(here=False)
-    samples = has_samplers(plan.place.rollout, evaluates=plan.workers.samples_held_out)
+    samples = has_samplers(plan.workers)
     found = place.placement(samples=samples)
     return Taken(here=True, gpus=frozenset(gpu.uuid for gpu in found.gpus))
 

@@ -61,7 +61,7 @@ from mortal_steps.orchestration.checking.teachers import (
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import Plan, WorkerPlans
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
@@ -147,7 +147,7 @@ class _Checks:
         self.plan = Plan(config)
         self.place = place_of(self.plan.place)
         self._expected = forecast_plan(config)
-        self._roles = _roles(self.plan.workers)
+        self._roles = needed_roles(self.plan.workers)
         self.samples = "rollout" in self._roles
         self.sampled = config.max_tokens if self.samples else 0
         """Tokens for which a prompt leaves room."""
@@ -256,14 +256,8 @@ def begin_workers_imports(plan: Plan, rounding: Mapping[str, str] | None = None)
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     workers = plan.workers
-    place_of(plan.place).check_interpreters(_roles(workers))
+    place_of(plan.place).check_interpreters(needed_roles(workers))
     begin_imports(dataclasses.replace(passing_workers(workers)["actor"], rounding=rounding))
-
-
-def _roles(workers: WorkerPlans) -> frozenset[Role]:
-    return needed_roles(
-        workers.rollout.rollout, evaluates=workers.samples_held_out, scores=workers.scores
-    )
 
 
 def check_training(
