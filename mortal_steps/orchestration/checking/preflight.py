@@ -99,9 +99,9 @@ def check(
     The problems are read from their source unless they are given, and rows prepared unless those
     are given, too. `say` is called with a line on every check that may take a while, `tell` with
     one on what became of the rows (without it, the line is logged), and `show` with the lines of a
-    dry run: on data and rewards, and the forecast.
-    What TRL warns of is logged, and added to `warned`, as are the warnings of a forecast that is
-    not shown. Raises the `MortalError` that names what is wrong.
+    dry run: on data and rewards, and the forecast. What TRL warns of is logged, and added to
+    `warned`, as are the warnings of a forecast that is not shown. Raises the `MortalError` that
+    names what is wrong.
     """
     say, parallel = say or (lambda line: None), parallel or ParallelStartup()
     tell, runs_dir = show or tell or logger.info, Path(config.runs_dir)
@@ -145,8 +145,8 @@ class _Checks:
     def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         self.plan = Plan(config)
-        self.place = place_of(self.plan.place)
         self._expected = forecast_plan(config)
+        self.place = self._expected.place
         self._roles = needed_roles(self.plan.workers)
         self.samples = "rollout" in self._roles
         self.sampled = config.max_tokens if self.samples else 0
