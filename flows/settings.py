@@ -67,7 +67,8 @@ def settings(
         chosen = override_config(config, overrides)
     else:
         raise ConfigError("this flow run has no configuration; set `config`, or `config_file`")
-    return chosen.model_copy(update={"run_id": run_id(flow_run_id, chosen)})
+    named = chosen.run_id or run_id(flow_run_id, chosen.id_prefix)
+    return chosen.model_copy(update={"run_id": named})
 
 
 def _begun(flow_run_id: UUID, runs_dir: str) -> RunConfig | None:
@@ -107,13 +108,11 @@ def flow_run_of(algorithm: str, run_id: str) -> str:
     return f"{algorithm}/{run_id}" if algorithm in ALGORITHMS else f"{FLOW_RUN}{run_id}"
 
 
-def run_id(flow_run_id: UUID, config: RunConfig) -> str:
-    """Return the run id in the configuration, or one made from the flow run's id, so that a Retry
-    finds its run. Only the end of a flow run's id is used. The server schedules several flow runs
-    at once, and the ids of these begin with the same time; only the end is random."""
-    if config.run_id is not None:
-        return config.run_id
-    return f"{config.id_prefix}-{_end(flow_run_id)}"
+def run_id(flow_run_id: UUID, prefix: str) -> str:
+    """Return a run id that is made from the flow run's id, so that a Retry finds its run. Only the
+    end of a flow run's id is used. The server schedules several flow runs at once, and the ids of
+    these begin with the same time; only the end is random."""
+    return f"{prefix}-{_end(flow_run_id)}"
 
 
 def _end(flow_run_id: UUID) -> str:

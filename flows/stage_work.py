@@ -100,8 +100,9 @@ class StageWork:
     def _call(self, name: str, job: Job) -> FlowCall:
         stage, config = self._recipe.stages[name], self._recipe.config
         if isinstance(stage, RunStage):
-            budgeted = within_budget(stage.config(job), config.limits.max_cost, job)
-            return _called(TRAIN, config=budgeted)
+            run = stage.config(job)
+            compute = within_budget(run.compute, config.limits.max_cost, job)
+            return _called(TRAIN, config=run.model_copy(update={"compute": compute}))
         return _called(MAKE, kind=self._recipe.kinds[name], config=config, job=job)
 
     def _made(self, name: str, job: Job) -> Product:

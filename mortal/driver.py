@@ -87,7 +87,7 @@ def drive(config: RunConfig) -> None:
             begin_workers_imports(run.plan, run.info.rounding)
             began = time.monotonic()
             say(f"run {run.info.run_id} in {run.store.root}")
-            samples = has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
+            samples = has_samplers(run.plan.workers)
             if (found := place_of(run.plan.place).placement(samples=samples)).gpus:
                 say(f"placement: {placement_in_words(found)}")
             checking("waiting for the Prefect server")

@@ -41,6 +41,12 @@ RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="Id of the run, as listed by `mortal runs`, or its folder."),
 ]
+TriedConfig = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CONFIG", help="Configuration file. Default: that of `mortal train` without one."
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,7 +13,7 @@ from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
 
 if TYPE_CHECKING:  # help needs no configuration
-    from mortal_steps.plan.run_config import RunConfig
+    from mortal_steps.places.plan import PlacePlan
 
 OlderThan = Annotated[
     float | None,
@@ -94,7 +94,7 @@ def doctor(
     from mortal.maintenance.doctor import examine
 
     well = examine(runs_dir)
-    compute = _settings(config).compute
+    compute = _place(config).compute
     if modal or compute.volume is not None:
         from mortal.remote.deploy import examine as examine_modal
 
@@ -107,13 +107,13 @@ def deploy(config: ModalSettings = None) -> None:
     from mortal.remote import deploy
     from mortal_steps.places.modal.gpus import cluster_of
 
-    settings = _settings(config)
-    deploy.deploy(settings.compute.modal, cluster_of(settings.compute, settings.actor_containers))
+    place = _place(config)
+    deploy.deploy(place.compute.modal, cluster_of(place.compute, place.actor_containers))
 
 
-def _settings(config: Path | None) -> RunConfig:
-    """Return a configuration file's settings, or the defaults."""
-    from mortal_steps.plan.loader import load_config
-    from mortal_steps.plan.run_config import RunConfig
+def _place(config: Path | None) -> PlacePlan:
+    """Return what a configuration file says of the place, or the defaults."""
+    from mortal_steps.plan.loader import load_config, parse_config
+    from mortal_steps.plan.parts import Plan
 
-    return RunConfig() if config is None else load_config(config)
+    return Plan(parse_config({}) if config is None else load_config(config)).place

@@ -111,7 +111,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "trial:test_rollout",
         "trial:test_reward",
         "trial:test_environment",
-        "trial:grade",
+        "grading:grade",
     ),
     "Look at runs": (
         "show:runs",

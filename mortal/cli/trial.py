@@ -1,4 +1,4 @@
-"""`test-rollout`, `test-reward`, `test-environment`, `grade`: try out without training."""
+"""`test-rollout`, `test-reward`, `test-environment`: try out without training."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import AsJson, Overrides, split_run, with_flags
+from mortal.cli.arguments import AsJson, Overrides, TriedConfig, with_flags
 from mortal.terminal.output import print_json, waiting
 
 if TYPE_CHECKING:  # help needs no configuration
     from mortal_steps.orchestration.trials.trial import Trial
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="CONFIG", help="Configuration file. Default: that of `mortal train` without one."
-    ),
-]
 Prompts = Annotated[
     list[str] | None,
     typer.Option("--prompt", metavar="TEXT", help="Answer this text. May be repeated."),
@@ -48,7 +42,7 @@ CompletionTexts = Annotated[
 
 @with_flags
 def test_rollout(
-    config: ConfigFile = None,
+    config: TriedConfig = None,
     overrides: Overrides = None,
     prompts: Prompts = None,
     num_prompts: NumPrompts = 2,
@@ -100,7 +94,7 @@ Logs = Annotated[
 
 @with_flags
 def test_reward(
-    config: ConfigFile = None,
+    config: TriedConfig = None,
     overrides: Overrides = None,
     texts: CompletionTexts = None,
     completions: CompletionsFile = None,
@@ -149,90 +143,6 @@ def test_reward(
     raise typer.Exit(_show(trial, logs=logs, as_json=as_json))
 
 
-Run = Annotated[
-    str | None,
-    typer.Option("--run", metavar="RUN", help="Grade with the final model of this run instead."),
-]
-Output = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write the rows here, as JSON lines, with their grades in further columns.",
-    ),
-]
-
-
-@with_flags
-def grade(
-    config: ConfigFile = None,
-    overrides: Overrides = None,
-    num_completions: Annotated[
-        int, typer.Option("--completions", min=1, metavar="K", help="Completions per problem.")
-    ] = 8,
-    run_id: Run = None,
-    success: Annotated[
-        float | None,
-        typer.Option(
-            metavar="REWARD",
-            help="Lowest reward of a solution. Default: the highest that any completion gets.",
-        ),
-    ] = None,
-    output: Output = Path("graded.jsonl"),
-    **flags: Any,
-) -> None:
-    """Sample each problem of the dataset K times, and write how often it is solved.
-
-    Model, engine, sampling settings and rewards are those of a run with this
-    configuration. The file is the dataset with the columns `pass_rate`,
-    `mean_reward` and `group_size`; `selection.column = "..."` or a filter of
-    your own can go by them. Called again after a kill, it goes on.
-    """
-    import asyncio
-
-    from mortal.terminal.grades import show_grades
-    from mortal_steps.orchestration.trials.grading import Grading, write_rows
-    from mortal_steps.orchestration.trials.opening import (
-        of_finished_model,
-        passing_workers,
-        settings_of_trial,
-    )
-    from mortal_steps.orchestration.trials.trial import all_problems
-    from mortal_steps.plan.loader import load_config
-    from mortal_steps.plan.parts import Plan
-    from mortal_steps.runs.run import find_run
-    from mortal_steps.serving.models import folder_of_trained
-
-    settings = load_config(config, overrides or (), flags)
-    waiting("reading the problems")
-    problems = all_problems(Plan(settings).problems)
-    settings, model = settings_of_trial(settings).without_teachers(), None
-    if run_id is not None:
-        runs_dir, name = split_run(run_id, Path(settings.runs_dir))
-        model = folder_of_trained(find_run(runs_dir, name))
-        settings = of_finished_model(settings)
-    plan = Plan(settings)
-    waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")
-    grading = Grading(
-        plan,
-        passing_workers(plan.workers),
-        problems,
-        settings.sampling,
-        num_generations=num_completions,
-        problems_per_shard=settings.problems_per_shard,
-        runs_dir=Path(settings.runs_dir),
-    )
-    grades = asyncio.run(grading.grade(model, success=success, report=_told_by_percent))
-    write_rows(output, grades)
-    show_grades(grades, settings.seed)
-    typer.echo(f"written to {output}")
-
-
-def _told_by_percent(done: int, total: int) -> None:
-    waiting(f"{done:,} of {total:,} completions")
-
-
 def _show(trial: Trial, *, logs: bool, as_json: bool) -> int:
     """Print what came of it; returns the exit code, which is 1 if a function failed."""
     from mortal.terminal.trial import conclusions, show_trial
@@ -265,7 +175,7 @@ CallsFile = Annotated[
 
 @with_flags
 def test_environment(
-    config: ConfigFile = None,
+    config: TriedConfig = None,
     overrides: Overrides = None,
     num_rows: NumRows = 2,
     calls: CallsFile = None,

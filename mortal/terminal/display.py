@@ -13,15 +13,14 @@ from rich.text import Text
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import shortened
 from mortal.terminal.wrapping import at_words
+from mortal_steps.report.curves import Point, downsample
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import gain_text
 from mortal_steps.report.printable import printable
+from mortal_steps.report.quarantine import quarantine_in_words
 from mortal_steps.report.reward_functions import function_cells
 from mortal_steps.report.summary import (
-    Point,
     RunSummary,
-    downsample,
-    quarantine_in_words,
 )
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER

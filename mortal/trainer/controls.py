@@ -65,13 +65,13 @@ class RunControls(ScriptCalls):
         self._take_run(resume_from_checkpoint if resume is None else resume)
         print(self._where(), flush=True)  # noqa: T201 - output for the user
         if detach:
-            call_id = self._perform("detach")
+            call_id = perform("detach", config=self.config)
             print(  # noqa: T201
                 f"run {self.run_id} continues on Modal ({call_id}); status() and result() of the "
                 "trainer follow it"
             )
         else:
-            self._perform("train")
+            perform("train", config=self.config)
         return self.result()
 
     def result(self) -> TrainingResult:
@@ -91,10 +91,10 @@ class RunControls(ScriptCalls):
         and scored anew, in the same way as in the run's evaluations. Raises `StoreError` if the run
         has no finished model, and `ConfigError` if it has no held-out problems.
         """
-        self._run()
+        run_dir = self._run().store.root.absolute()
         data = eval_keys(eval_dataset, self.config.runs_dir) if eval_dataset is not None else {}
         data = {key.removeprefix("data."): value for key, value in data.items()}
-        found: dict[str, float] = self._perform("evaluate", data=data)
+        found: dict[str, float] = perform("evaluate", run_dir=run_dir, data=data)
         return found
 
     def save_model(self, path: str | Path) -> Path:
@@ -174,9 +174,6 @@ class RunControls(ScriptCalls):
             run_id = new_run_id(self.config.id_prefix)
         self.config = self.config.model_copy(update={"run_id": run_id})
 
-    def _perform(self, action: str, **options: Any) -> Any:
-        return perform(action, config=self.config, **options)
-
     def _where(self) -> str:
         taking = self.mode.containers()
         place = self.config.compute.place
@@ -202,8 +199,8 @@ class ControlsOfRows(RunControls):
                 "evaluate(eval_dataset=...): a run evaluates the rows that it holds out; give "
                 "eval_dataset to the trainer, also as a dict of several sets"
             )
-        self._run()
-        found: dict[str, float] = self._perform("evaluate_rows")
+        run_dir = self._run().store.root.absolute()
+        found: dict[str, float] = perform("evaluate_rows", run_dir=run_dir)
         return found
 
 

@@ -30,7 +30,7 @@ def detach(config: RunConfig) -> str:
     return begin_detached(config)
 
 
-def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
+def evaluate(run_dir: Path, data: Mapping[str, Any]) -> dict[str, float]:
     """Score the run's model as `mortal promote` does, on its held-out problems or on those of these
     keys of `[data]`. Returns the mean of each score."""
     import asyncio
@@ -42,7 +42,7 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model, whole_model
 
-    run = find_run(Path(config.runs_dir).absolute(), str(config.run_id))
+    run = find_run(run_dir.parent, run_dir.name)
     problems = None
     if data:
         own = {"config": None, "eval_source": None, "eval_split": None, "eval_samples": 0}
@@ -60,13 +60,13 @@ def evaluate(config: RunConfig, data: Mapping[str, Any]) -> dict[str, float]:
     return dict(asyncio.run(judge.judge(model, run.store.folder_digest(model))).metrics)
 
 
-def evaluate_rows(config: RunConfig) -> dict[str, float]:
+def evaluate_rows(run_dir: Path) -> dict[str, float]:
     """Return the metrics of the run's held-out rows by its model, under TRL's names."""
     from mortal_steps.orchestration.trials.loss import loss_on_held_out
     from mortal_steps.runs.run import find_run
     from mortal_steps.serving.models import trained_model
 
-    run = find_run(Path(config.runs_dir).absolute(), str(config.run_id))
+    run = find_run(run_dir.parent, run_dir.name)
     trained_model(run)  # raises where there is none
     os.chdir(run.working_dir())
     metrics = loss_on_held_out(run)

@@ -69,17 +69,7 @@ async def open_session(
             run.update(status="running", error=None, ui_url=ui_url, attempts=attempts, pace_s=None)
             note_begun(run)
             samples = declared(run.config.rollout.source, "samples")
-            session = session_type(
-                run,
-                compute,
-                needed_roles(
-                    run.config.rollout,
-                    evaluates=run.config.samples_held_out,
-                    scores=run.config.rewards_and_teachers is not None,
-                ),
-                samples=samples,
-            )
-            yield session
+            yield session_type(run, compute, needed_roles(run.plan.workers), samples=samples)
             note_finished(run)
             run.update(status="completed")
             write_report(run)
@@ -114,9 +104,7 @@ async def _workers(
         rounding=run.info.rounding,
     )
     place = place_of(run.plan.place)
-    found = place.placement(
-        samples=has_samplers(run.config.rollout, evaluates=run.config.samples_held_out)
-    )
+    found = place.placement(samples=has_samplers(plans))
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if run.config.compute.place.shares_files:

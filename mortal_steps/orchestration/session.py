@@ -9,8 +9,7 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from mortal_steps.compute.base import ROLES, Role
@@ -19,12 +18,12 @@ from mortal_steps.data.problem_files import open_problems
 from mortal_steps.data.problems import get_batch
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration import evaluation
+from mortal_steps.orchestration.budget import Budget
 from mortal_steps.policy.batches import Batch, TrainRequest
-from mortal_steps.rewards.judge.ledger import Spending
 from mortal_steps.runs.run import Run
 from mortal_steps.schedule import RunSchedule, shard_bounds
 from mortal_steps.store import RunStore
-from mortal_steps.store.records import shard_file
+from mortal_steps.store.records import step_file
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import (
     ActorReady,
@@ -38,7 +37,6 @@ from mortal_steps.types import (
     GenerationRef,
     HarnessRef,
     HarnessRequest,
-    JudgeCosts,
     Problem,
     RewardedShard,
     RewardRef,
@@ -51,30 +49,6 @@ from mortal_steps.types import (
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", GenerationRef, RewardRef, StepResult, HarnessRef)
-
-
-class Budget:
-    """The costs of a run's workers and judges, in dollars, and their limit if there is one."""
-
-    def __init__(self, compute: Compute, run_dir: Path, limit: float | None) -> None:
-        self._compute, self._limit = compute, limit
-        self._judges = Spending(run_dir)
-
-    def learn(self, judges: Mapping[str, JudgeCosts]) -> None:
-        self._judges.learn(judges)
-
-    def spent(self) -> float:
-        return self._compute.spent() + self._judges.so_far().dollars
-
-    def spent_share(self) -> float | None:
-        """Return the part of the limit that is spent (1 is all of it); None without a limit."""
-        return None if self._limit is None else self.spent() / self._limit
-
-    def overspent(self) -> str | None:
-        """Why the run has to stop, if it has cost as much as it may."""
-        if self._limit is None or (spent := self.spent()) < self._limit:
-            return None
-        return f"compute.modal.max_cost = {self._limit:g} dollars ({spent:.2f} spent)"
 
 
 class Session:
@@ -323,19 +297,6 @@ def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest | HarnessR
     if isinstance(request, RewardRequest):
         return request.generation.shard
     return 0 if isinstance(request, TrainRequest) else request.shard
-
-
-def step_file(stage: str, step: int, shard: int = 0) -> str:
-    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits; for
-    `get_batch`, `shard` is the round."""
-    folder = f"steps/{step:06d}"
-    files = {
-        "get_batch": f"{folder}/batch-{shard}.json" if shard else f"{folder}/batch.json",
-        "generate": shard_file(folder, "generations", shard),
-        "reward": shard_file(folder, "rewards", shard),
-        "train_step": f"{folder}/result.json",
-    }
-    return files[stage]
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
+from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan, ProblemsPlan
 from mortal_steps.places.plan import PlacePlan
@@ -75,7 +76,7 @@ class Plan:
             rewards=config.rewards,
             seed=config.seed,
             app=config.compute.modal.app,
-            passed_on=config.seen_by_environments,
+            passed_on=self._seen_by_environments,
             modal=config.compute.away_from_rollouts,
             python=local.python if config.compute.place.shares_files else None,
             env=local.env,
@@ -144,7 +145,7 @@ class Plan:
         config = self._config
         return SamplerPlan(
             model=config.sampled_model,
-            rollout=config.with_room_for_adapters().rollout,
+            rollout=_with_room_for_adapters(config.rollout, config.training),
             seed=config.seed,
             template_options=config.training.template_options,
             environment=config.environment,
@@ -153,7 +154,7 @@ class Plan:
             set_rewards=config.set_rewards,
             harnesses=config.evaluation.harnesses,
             tools=ToolSettings(
-                passed_on=config.seen_by_environments,
+                passed_on=self._seen_by_environments,
                 app=config.compute.modal.app,
                 modal=config.compute.away_from_rollouts,
                 updates_per_step=config.training.optimizer_steps_per_batch,
@@ -188,5 +189,28 @@ class Plan:
             algorithm=config.algorithm.type,
             selection=config.selection.type,
             scoring=self.code.scoring,
-            objects=config.users_objects,
+            objects=self._users_objects,
         )
+
+    @property
+    def _seen_by_environments(self) -> tuple[str, ...]:
+        """Variables that environments see although they may hold credentials."""
+        config = self._config
+        return tuple(sorted({*config.compute.local.rollout.env, *config.rewards.credentials}))
+
+    @property
+    def _users_objects(self) -> tuple[str, ...]:
+        """Files of the user's pickled objects that score or answer calls."""
+        config = self._config
+        scoring = (config.rewards, config.eval_rewards, *config.set_rewards.values())
+        files = [file for each in scoring for term in each.all_terms for file in term.files]
+        return tuple(dict.fromkeys((*files, *config.environment.files)))
+
+
+def _with_room_for_adapters(rollout: RolloutConfig, training: TrainingConfig) -> RolloutConfig:
+    """Return the same with the engine options that a LoRA adapter beside its base asks for."""
+    adapters = rollout.engine_kind.adapters
+    if adapters is None or not training.publishes_adapter:
+        return rollout
+    options = adapters.options_for(training.lora.r) | rollout.engine_options
+    return rollout.model_copy(update={"engine_options": options})

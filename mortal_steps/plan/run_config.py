@@ -13,11 +13,7 @@ from mortal_steps.config.algorithm import Algorithm, grpo, kind_of
 from mortal_steps.config.checkpoints import CheckpointsConfig, RetentionConfig
 from mortal_steps.config.compute import ComputeConfig
 from mortal_steps.config.data import DataConfig
-from mortal_steps.config.environment import (
-    Environment,
-    EnvironmentConfig,
-    check_beside_environment,
-)
+from mortal_steps.config.environment import Environment, EnvironmentConfig
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
@@ -30,15 +26,21 @@ from mortal_steps.config.gpus import gpu_count, most_per_container
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
-from mortal_steps.config.rollout import (
-    RolloutConfig,
-    check_one_machine,
-)
+from mortal_steps.config.rollout import RolloutConfig, check_one_machine
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.config.selection import Selection, everything
 from mortal_steps.config.training import TrainingConfig
-from mortal_steps.extensions import nearest
-from mortal_steps.orchestration.batch_sources.table import GENERATE
+from mortal_steps.plan.across_sections import (
+    check_completions_to_compare,
+    check_environment,
+    check_names,
+    check_quantization,
+    check_selection,
+    check_single_node,
+    check_source,
+    check_trl_options,
+    check_until,
+)
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
 from mortal_steps.scores import reward_names
@@ -46,8 +48,6 @@ from mortal_steps.selection.table import ALL
 from mortal_steps.types import SamplingParams
 
 ROLLOUT_WORKERS = 2
-FEWEST_TO_COMPARE = 2
-"""Completions of a prompt of which one is better than another."""
 SEED_OF_THE_RUN = -1
 """Value of `seed` with which each run has another one."""
 
@@ -97,134 +97,26 @@ class RunConfig(Section):
         return values
 
     @model_validator(mode="after")
-    def _there_are_completions_to_compare(self) -> Self:
-        algorithm, number = self.algorithm, self.training.num_generations
-        compares = algorithm.learns_from_rewards and not algorithm.judges_by_loss
-        if number < FEWEST_TO_COMPARE and compares:
-            raise ValueError(
-                f"training.num_generations = {number}: algorithm.type = {algorithm.type!r} "
-                f"compares completions of one prompt; choose {FEWEST_TO_COMPARE} or more"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _the_source_supplies_what_is_learned(self) -> Self:
-        wanted = self.algorithm.source
-        if wanted is not None and self.rollout.source != wanted:
-            raise ValueError(
-                f"rollout.source = {self.rollout.source!r}: algorithm.type = "
-                f"{self.algorithm.type!r} learns from {wanted!r}; leave rollout.source out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _what_is_sampled_is_selected(self) -> Self:
-        if self.selection.type != ALL and self.rollout.source != GENERATE:
-            raise ValueError(
-                f"selection.type = {self.selection.type!r} chooses among the groups that the run's "
-                f"own workers sample, and rollout.source is {self.rollout.source!r}; leave "
-                "[selection] out"
-            )
-        if self.selection.type != ALL and not self.algorithm.learns_from_rewards:
-            raise ValueError(
-                f"selection.type = {self.selection.type!r} chooses groups by how the rewards of "
-                f"their completions differ, and algorithm.type = {self.algorithm.type!r} learns "
-                "without rewards, from each completion; leave [selection] out"
-            )
-        self.selection.check(self.training)
-        return self
-
-    @model_validator(mode="after")
-    def _a_reward_is_no_teacher(self) -> Self:
-        asked = self.rewards_and_teachers
-        names = reward_names(asked) if asked else ()
-        for teacher in self.algorithm.teacher_terms(self.rollout.temperature):
-            if names.count(str(teacher.name)) > 1:
-                raise ValueError(
-                    f"rewards: a reward has the name {teacher.name!r}, under which what a teacher "
-                    "of algorithm.teachers says is recorded; give it another `name`"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _options_of_trl_have_one_place(self) -> Self:
-        decided = trl_options_decided(type(self))
-        for option in self.training.trl:
-            if option in decided:
-                raise ValueError(f"training.trl.{option} is set by {decided[option]}; use that")
-        return self
-
-    @model_validator(mode="after")
-    def _there_are_scores_to_end_by(self) -> Self:
-        until = self.training.until
-        if until.judges and not self.evaluates:
+    def _sections_go_together(self) -> Self:
+        algorithm, rollout, training = self.algorithm, self.rollout, self.training
+        check_completions_to_compare(algorithm, training)
+        check_source(algorithm, rollout)
+        check_selection(self.selection, algorithm, rollout, training)
+        check_names(self.rewards_and_teachers, algorithm.teacher_terms(rollout.temperature))
+        check_trl_options(training, trl_options_decided(type(self)))
+        if training.until.judges and not self.evaluates:
             raise ValueError(
                 "training.until looks at evaluations, and the run has none; hold problems out "
                 "(data.eval_samples, data.eval_source), and see evaluation.eval_steps"
             )
-        if until.by == "interval" and self.algorithm.judges_by_loss:
-            raise ValueError(
-                'training.until.by = "interval": the loss on held-out rows has no interval; leave '
-                "it out, and the goal has to be reached in several evaluations in a row"
-            )
-        scores = ["reward", *reward_names(self.eval_rewards), *self._scores_of_sets]
-        free = tuple(f"eval_{name}_" for name in self.evaluation.harnesses)
-        known = until.metric in scores or (free and until.metric.startswith(free))
-        if until.metric and not self.algorithm.judges_by_loss and not known:
-            near = nearest(until.metric, scores, cutoff=0.6)
-            raise ValueError(
-                f"training.until.metric = {until.metric!r} is no score of the evaluations, which "
-                f"have {', '.join(scores)}{f'; did you mean {near}?' if near else ''}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _evaluations_have_their_sets(self) -> Self:
-        by_loss = self.algorithm.type if self.algorithm.judges_by_loss else None
+        check_until(training.until, algorithm, self.evaluation, self._scores)
+        by_loss = algorithm.type if algorithm.judges_by_loss else None
         self.evaluation.check_beside(self.data, max_tokens=self.max_tokens, by_loss=by_loss)
-        return self
-
-    @model_validator(mode="after")
-    def _what_environments_do_without(self) -> Self:
-        if self.environment.is_used:
-            check_beside_environment(
-                algorithm=self.algorithm.type,
-                stop=self.rollout.stop,
-                episodes=self.rollout.episodes,
-                source=self.rollout.source,
-                python=self.environment.python,
-                in_containers=not self.compute.place.shares_files
-                and self.compute.away_from_rollouts is None,
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _what_is_quantized_has_an_adapter(self) -> Self:
-        if self.model.quantization and not self.training.use_lora:
-            raise ValueError(
-                "model.quantization: quantized weights are not trained themselves; set "
-                "training.use_lora = true, or leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _a_node_has_one_rollout_worker(self) -> Self:
-        if self.compute.mode == "single_node" and self.num_rollout_workers > 1:
-            raise ValueError(
-                f"rollout.num_rollout_workers = {self.num_rollout_workers}, and compute.mode = "
-                "'single_node' has one; leave it out, or set compute.mode = 'distributed'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _memory_is_shared_on_one_machine(self) -> Self:
-        compute = self.compute
-        check_one_machine(self.rollout, None if compute.place.here else compute.backend)
-        return self
-
-    @model_validator(mode="after")
-    def _the_source_takes_its_options(self) -> Self:
-        _ = self.rollout.source_settings
+        check_environment(self.environment, algorithm, rollout, self.compute)
+        check_quantization(self.model, training)
+        check_single_node(self.compute, self.num_rollout_workers)
+        check_one_machine(rollout, None if self.compute.place.here else self.compute.backend)
+        _ = rollout.source_settings  # raises for options that the source does not take
         return self
 
     @property
@@ -255,11 +147,6 @@ class RunConfig(Section):
         elsewhere = self.environment.gives_prompts or self.rollout.source_kind.brings_data
         elsewhere = elsewhere or self.algorithm.judges_by_loss
         return self.training.batch_size if elsewhere else None
-
-    @property
-    def seen_by_environments(self) -> tuple[str, ...]:
-        """Variables that environments see although they may hold credentials."""
-        return tuple(sorted({*self.compute.local.rollout.env, *self.rewards.credentials}))
 
     @property
     def num_shards(self) -> int:
@@ -297,8 +184,8 @@ class RunConfig(Section):
         )
 
     @property
-    def _scores_of_sets(self) -> list[str]:
-        """Names of the scores of the sets that have a name."""
+    def _scores(self) -> list[str]:
+        """Names of the scores of evaluations; those of sets that have a name are last."""
         usual, own = self.eval_rewards, self.evaluation.problem_sets
         rewards = {
             name: own[name].rewards(usual) if name in own else usual for name in self.data.eval_sets
@@ -308,7 +195,8 @@ class RunConfig(Section):
             for name, each in rewards.items()
             for score in ("reward", *(f"rewards/{one}/mean" for one in reward_names(each)))
         ]
-        return [*names, *(f"eval_{name}_reward" for name in self.evaluation.harnesses)]
+        names += [f"eval_{name}_reward" for name in self.evaluation.harnesses]
+        return ["reward", *reward_names(usual), *names]
 
     @property
     def set_rewards(self) -> dict[str, RewardsConfig]:
@@ -357,6 +245,11 @@ class RunConfig(Section):
         return self.rewards if scores else None
 
     @property
+    def is_unscored(self) -> bool:
+        """Whether nothing scores the completions that the run trains on."""
+        return self.algorithm.judges_by_loss or self.training_rewards is None
+
+    @property
     def rewards_and_teachers(self) -> RewardsConfig | None:
         """What reward workers compute of the completions that are trained on: their rewards, and
         what teachers say; None: nothing."""
@@ -374,23 +267,6 @@ class RunConfig(Section):
             return "model.quantization"
         option = self.training.lora.only_merged
         return f"training.lora.peft.{option}" if option else None
-
-    def with_room_for_adapters(self) -> RunConfig:
-        """Return the same with the engine options that a LoRA adapter beside its base asks for."""
-        adapters = self.rollout.engine_kind.adapters
-        if adapters is None or not self.training.publishes_adapter:
-            return self
-        options = adapters.options_for(self.training.lora.r) | self.rollout.engine_options
-        rollout = self.rollout.model_copy(update={"engine_options": options})
-        return self.model_copy(update={"rollout": rollout})
-
-    @property
-    def users_objects(self) -> tuple[str, ...]:
-        """Files of the user's pickled objects that score or answer calls."""
-        terms = (*self.rewards.all_terms, *self.eval_rewards.all_terms)
-        terms += tuple(term for each in self.set_rewards.values() for term in each.all_terms)
-        files = [file for term in terms for file in term.files]
-        return tuple(dict.fromkeys((*files, *self.environment.files)))
 
     @property
     def sampled_model(self) -> ModelConfig:
@@ -432,6 +308,13 @@ class RunConfig(Section):
         if not self.algorithm.teacher_terms(self.rollout.temperature):
             return self
         return self.model_copy(update={"algorithm": grpo()})
+
+    def of_finished_model(self) -> RunConfig:
+        """Return the same for workers that sample with a whole, finished model."""
+        there: dict[str, Any] = dict.fromkeys(("revision", "new", "warm_start"))
+        model = self.model.model_copy(update=there | {"quantization": {}})
+        whole = self.training.model_copy(update={"use_lora": False})
+        return self.without_teachers().model_copy(update={"model": model, "training": whole})
 
     def with_teacher_commits(
         self, commit_of: Callable[[str, ModelConfig], str | None]

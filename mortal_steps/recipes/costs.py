@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.lineage.origin import find_origin
 from mortal_steps.recipes.stages import Job
 from mortal_steps.runs.costs import add_up
@@ -21,12 +21,12 @@ def spent(runs_dir: Path, recipe: str, *, without: str) -> float:
     return total
 
 
-def within_budget(config: RunConfig, limit: float | None, job: Job) -> RunConfig:
-    """Return the configuration of a stage, with what is left of the recipe's budget as the most
-    that it may cost: its own earlier attempts count as they do for a run. Raises `ConfigError`
-    where nothing is left."""
+def within_budget(compute: ComputeConfig, limit: float | None, job: Job) -> ComputeConfig:
+    """Return the `[compute]` of a stage, with what is left of the recipe's budget as the most that
+    it may cost: its own earlier attempts count as they do for a run. Raises `ConfigError` where
+    nothing is left."""
     if limit is None:
-        return config
+        return compute
     others = spent(job.runs_dir, job.recipe, without=job.id)
     left = limit - others
     if left <= 0:
@@ -34,8 +34,6 @@ def within_budget(config: RunConfig, limit: float | None, job: Job) -> RunConfig
             f"limits.max_cost = {limit:g}: the stages have cost {others:.2f} dollars; raise it to "
             "go on"
         )
-    modal = config.compute.modal
+    modal = compute.modal
     most = min(left, modal.max_cost or left)
-    modal = modal.model_copy(update={"max_cost": most})
-    compute = config.compute.model_copy(update={"modal": modal})
-    return config.model_copy(update={"compute": compute})
+    return compute.model_copy(update={"modal": modal.model_copy(update={"max_cost": most})})

@@ -7,7 +7,6 @@ is another. What the code reads by itself, and the options that its own kinds ta
 what is written alone.
 """
 
-import functools
 import hashlib
 import json
 import os
@@ -16,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RewardsConfig
+from mortal_steps.config import DataConfig, ModelConfig, RewardsConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
+from mortal_steps.config.eval_sets import Harness
 from mortal_steps.config.section import values_in
 from mortal_steps.data.sources.files import is_file, nearest_path
 from mortal_steps.data.table import DATASET_SOURCES
@@ -27,8 +27,9 @@ from mortal_steps.models.local_folder import files_of
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import find_reference
+from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import digest_of_present
-from mortal_steps.store.files import digest_file
+from mortal_steps.store.files import digest_file, digest_unless_changed
 from mortal_steps.store.folders import files_below
 from mortal_steps.users_code.files import files_behind
 from mortal_steps.users_code.loading import is_in_file
@@ -45,18 +46,20 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
     `ModelError` for data and models that are not there, or of which nobody can say what they are
     now.
     """
+    plan = Plan(config)
     found = config.identity(defaults=False)
     found.pop("name", None)  # of the run, which the recipe names
-    code = {spec: code_digest(spec) for spec in _users_code(config)}
-    found["data"] = {**found.get("data", {}), **_data_parts(config)}
+    code = {spec: code_digest(spec) for spec in _users_code(plan.code)}
+    found["data"] = {**found.get("data", {}), **_data_parts(config.data)}
     if config.model.new is None:
         found["model"] = {**found.get("model", {}), "name_or_path": model_content(config.model)}
     contents = {spec: _named(spec, digest) for spec, digest in code.items() if digest}
     contents |= dict(_models_beside(config))
-    files = dict(_harness_files(config))
+    harnesses = config.evaluation.harnesses
+    files = dict(_harness_files(harnesses))
     contents |= {
         text: files[path]
-        for each in config.evaluation.harnesses.values()
+        for each in harnesses.values()
         for _, text in values_in(dict(each))
         if isinstance(text, str) and (path := Path(text).expanduser()) in files
     }
@@ -67,7 +70,7 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
     if config.environment.is_used:
         counted = ("scoring", "training", "model_folders", "files")  # by their content, above
         nothing: Mapping[str, Any] = dict.fromkeys(counted, ())
-        packages = digest_of_present(replace(Plan(config).code, **nothing), Path.cwd())
+        packages = digest_of_present(replace(plan.code, **nothing), Path.cwd())
     whole = {
         "config": found,
         "code": sorted({each for each in code.values() if each}),
@@ -99,7 +102,7 @@ def data_content(source: str, called: str) -> Any:
         return _named(source, digest) if digest else source
     path = Path(source).expanduser()
     if path.is_file():
-        return {"type": path.suffix, "sha256": file_digest(path)}
+        return {"type": path.suffix, "sha256": digest_unless_changed(path)}
     if path.is_dir():
         return {"folder": _folder_digest(path)}
     if is_file(path) or source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -113,21 +116,10 @@ def model_content(model: ModelConfig, called: str = "model.name_or_path") -> Any
         return model.name_or_path
     if is_hub_model(model):
         return {"hub": model.name_or_path, "commit": find_commit(model, called=called)}
-    files = {path.name: file_digest(path) for path in files_of(Path(model.name_or_path))}
+    files = {path.name: digest_unless_changed(path) for path in files_of(Path(model.name_or_path))}
     if not files:
         raise ModelError(f"{called}: no such model folder: {model.name_or_path}")
     return {"folder": _digest(files)}
-
-
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a file; this process reads it again only if it was changed."""
-    found = path.stat()
-    return _digest_of(path.absolute(), found.st_size, found.st_ctime_ns)
-
-
-@functools.cache
-def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
-    return digest_file(path)
 
 
 def _folder_digest(folder: Path, ignored: tuple[str, ...] = (".", "__")) -> str:
@@ -138,15 +130,14 @@ def _folder_digest(folder: Path, ignored: tuple[str, ...] = (".", "__")) -> str:
         for name in files_below(folder)
         if not any(part.startswith(ignored) for part in Path(name).parts)
     ]
-    return _digest({name: file_digest(folder / name) for name in names})
+    return _digest({name: digest_unless_changed(folder / name) for name in names})
 
 
 def _digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _users_code(config: RunConfig) -> Iterator[str]:
-    plan = Plan(config).code
+def _users_code(plan: CodePlan) -> Iterator[str]:
     for spec in (*plan.scoring, *plan.training):
         if find_reference(spec, "") is None:
             yield spec
@@ -158,8 +149,7 @@ def _named(spec: str, digest: str) -> str:
     return f"{digest}:{name}" if is_in_file(spec) else f"{module}@{digest}:{name}"
 
 
-def _data_parts(config: RunConfig) -> dict[str, Any]:
-    data = config.data
+def _data_parts(data: DataConfig) -> dict[str, Any]:
     parts: dict[str, Any] = {"source": data_content(data.source, "data.source")}
     if data.eval_source is not None:
         parts["eval_source"] = data_content(data.eval_source, "data.eval_source")
@@ -196,15 +186,15 @@ def _reward_models(rewards: RewardsConfig, called: str) -> Iterator[tuple[str, A
             yield folder, model_content(tokenizer, f"{called}: tokenizer")
 
 
-def _harness_files(config: RunConfig) -> Iterator[tuple[Path, str]]:
+def _harness_files(harnesses: Mapping[str, Harness]) -> Iterator[tuple[Path, str]]:
     """Yield the files and folders that decide what harnesses score, and digests of what they
     hold."""
-    for name, each in config.evaluation.harnesses.items():
+    for name, each in harnesses.items():
         for path in each.read_files:
             if path.is_dir():
                 yield path, _folder_digest(path, (".", "__pycache__"))
             elif path.is_file():
-                yield path, file_digest(path)
+                yield path, digest_unless_changed(path)
             else:
                 raise DataError(
                     f"evaluation.sets.{name}: no such file or folder: {path}{nearest_path(path)}"

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from mortal_steps.orchestration.batch_sources.base import has_samplers
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.file import LimitsConfig
 from mortal_steps.recipes.stages import Job, Stage
 
@@ -25,15 +24,15 @@ class Taken:
     @classmethod
     def by(cls, stage: Stage, job: Job) -> Taken:
         """Return what a stage takes; what is no run, and names no GPUs, takes cores alone."""
-        config = stage.computes(job)
-        return cls(here=True) if config is None else _by_run(config)
+        plan = stage.computes(job)
+        return cls(here=True) if plan is None else _by_run(plan)
 
 
-def _by_run(config: RunConfig) -> Taken:
-    place = place_of(Plan(config).place)
-    if not config.compute.place.here:
+def _by_run(plan: Plan) -> Taken:
+    place = place_of(plan.place)
+    if not plan.place.compute.place.here:
         return Taken(here=False)
-    samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
+    samples = has_samplers(plan.workers)
     found = place.placement(samples=samples)
     return Taken(here=True, gpus=frozenset(gpu.uuid for gpu in found.gpus))
 

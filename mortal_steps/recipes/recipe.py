@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.file import RecipeConfig, merged
 from mortal_steps.recipes.identity import code_digest
 from mortal_steps.recipes.references import MAIN, Reference
@@ -156,9 +155,9 @@ class _Ancestors(StandIns):
                 return {**found, **own}
         return table
 
-    def run(self, reference: Reference) -> RunConfig | None:
+    def run(self, reference: Reference) -> RunStage | None:
         stage = self._recipe.stages[reference.stage]
-        return stage.written() if isinstance(stage, RunStage) else None
+        return stage if isinstance(stage, RunStage) else None
 
     def rows(self, reference: Reference) -> Sequence[Mapping[str, Any]] | None:
         return self._recipe.stages[reference.stage].rows()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from mortal_steps.errors import ConfigError
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import Reference, references_in, replaced
 from mortal_steps.registry.registry import Decision
@@ -119,8 +120,8 @@ class StandIns(ABC):
         the stage, or the one before it, begins. None: there is none."""
 
     @abstractmethod
-    def run(self, reference: Reference) -> RunConfig | None:
-        """Return the configuration of a stage that is a run, as it is written."""
+    def run(self, reference: Reference) -> "RunStage | None":
+        """Return the stage, if it is a run."""
 
     @abstractmethod
     def rows(self, reference: Reference) -> Sequence[Mapping[str, Any]] | None:
@@ -178,8 +179,8 @@ class Stage(ABC):
     def product(self, job: Job) -> Product | None:
         """Return what it has produced, if that is there, whole."""
 
-    def computes(self, job: Job) -> RunConfig | None:
-        """Return the configuration that says what it computes on, if it has one."""
+    def computes(self, job: Job) -> Plan | None:
+        """Return the plan that says what it computes on, if it has one."""
         return None
 
     def model(self) -> Mapping[str, Any] | None:
@@ -219,8 +220,8 @@ class RunStage(Stage):
     def written(self) -> RunConfig:
         """Return the configuration as it is written, with references in it."""
 
-    def computes(self, job: Job) -> RunConfig | None:
-        return self.config(job)
+    def computes(self, job: Job) -> Plan | None:
+        return Plan(self.config(job))
 
 
 class GateStage(Stage):

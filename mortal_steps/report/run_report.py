@@ -15,10 +15,11 @@ from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.evaluations import EPISODES, score_text
 from mortal_steps.report.held_out import Gain, gain_text
 from mortal_steps.report.markdown import bar, code, fenced, table
+from mortal_steps.report.quarantine import quarantine_in_words
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
 from mortal_steps.report.selection import selection_in_words
-from mortal_steps.report.summary import RunSummary, quarantine_in_words
+from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.manifest import merit_of

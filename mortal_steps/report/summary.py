@@ -1,7 +1,7 @@
 """A run in one record: what `mortal show` prints and the flow returns."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -9,25 +9,26 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk.weights import digest_of
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingModel
+from mortal_steps.report.curves import Point, curve_points
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import Gain, HeldOutScores
 from mortal_steps.report.idleness import EQUAL
+from mortal_steps.report.quarantine import Quarantined, find_quarantined
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
 from mortal_steps.report.timings import StageRow, own_timings, stage_rows
-from mortal_steps.report.units import counted, drawn
+from mortal_steps.report.units import drawn
 from mortal_steps.rewards.judge.ledger import Spending
-from mortal_steps.rewards.sources import find_history
+from mortal_steps.rewards.source_history import find_history
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
-from mortal_steps.runs.manifest import learns_without_rewards, merit_of
+from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.statistics.intervals import Interval
 
 logger = logging.getLogger(__name__)
 
-CURVE_POINTS = 60
 PAGE = "report.html"
 NEW_MODEL = "new"
 """Stands for a model that the run builds itself, as `[model.new]` says."""
@@ -35,26 +36,6 @@ NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
 ALL_EQUAL = "nothing to learn from: the rewards of each group were equal in every step"
 FINISHED = "mortal.run.finished"
 """The notice of a run's end, which the summary says in other words."""
-
-
-Point = tuple[int, float]
-"""Train steps done, and a value."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Quarantined:
-    """A problem on which a reward function or environment failed."""
-
-    problem_id: str
-    function: str
-    kind: str
-    """Such as exception, timeout, crash or environment (`RewardFailure.kind`)."""
-    times: int
-    """Steps and evaluations in which it happened."""
-    last_step: int
-    """Train steps done after the last of them."""
-    message: str
-    """Of the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -194,7 +175,7 @@ def summarize(run: Run) -> RunSummary:
         functions=function_rows(metrics, stages),
         cost=asdict(costs) if costs else None,
         judge=asdict(spent) if spent.answers else None,
-        quarantined=_quarantined(run.logs.read(QUARANTINE)),
+        quarantined=find_quarantined(run.logs.read(QUARANTINE)),
         changed_rewards=_changed_rewards(run),
         trackers=config["logging"]["report_to"] if config else (),
         curve={
@@ -280,56 +261,3 @@ def _changed_rewards(run: Run) -> list[Mapping[str, Any]]:
         for before, now in pairwise(history)
         if (changes := before.sources.changes_to(now.sources))
     ]
-
-
-def _quarantined(rows: Iterable[Mapping[str, Any]]) -> list[Quarantined]:
-    """One entry per problem, function and kind of failure, from the rows of quarantine.jsonl."""
-    found: dict[tuple[str, ...], Quarantined] = {}
-    for row in rows:
-        key = (row["problem_id"], row["function"], row["kind"])
-        known = found.get(key)
-        found[key] = Quarantined(
-            problem_id=row["problem_id"],
-            function=row["function"],
-            kind=row["kind"],
-            times=1 + (known.times if known else 0),
-            last_step=row["step"],
-            message=row["message"],
-        )
-    return sorted(found.values(), key=lambda one: -one.times)
-
-
-def quarantine_in_words(quarantined: Sequence[Quarantined]) -> str:
-    """Say how many problems failed on whom, and which most often."""
-    most = quarantined[0]
-    of_environments = {one.kind == "environment" for one in quarantined}
-    who = " or ".join(
-        name
-        for name, has_failed in (("a reward function", False), ("an environment", True))
-        if has_failed in of_environments
-    )
-    problems = counted(len({one.problem_id for one in quarantined}), "problem")
-    return (
-        f"{problems} that {who} failed on (quarantine.jsonl), most often "
-        f"{most.problem_id}: {most.function} {most.message[:200]}"
-    )
-
-
-def curve_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
-    """Return the steps of these rows of a log and their rewards, or losses where rows of a dataset
-    are learned, in 60 points at most."""
-    found = [
-        (row["step"], row["loss"] if row.get("reward") is None else row["reward"])
-        for row in rows
-        if merit_of(row) is not None
-    ]
-    return downsample(found, CURVE_POINTS)
-
-
-def downsample(points: Sequence[Point], most: int) -> list[Point]:
-    """At most `most` points: each the mean of as many neighbours, at the step of the last."""
-    if len(points) <= most:
-        return list(points)
-    edges = [len(points) * index // most for index in range(most + 1)]
-    groups = [points[edges[index] : edges[index + 1]] for index in range(most)]
-    return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]

@@ -14,105 +14,34 @@ from no index.
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
 import logging
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from mortal_steps.errors import CorruptFileError, RewardError
+from mortal_steps.errors import RewardError
 from mortal_steps.models.local_folder import files_of
 from mortal_steps.rewards.plan import CodePlan
+from mortal_steps.rewards.source_history import (
+    MISSING,
+    RewardSources,
+    find_history,
+    write_history,
+)
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import digest_file
+from mortal_steps.store.files import digest_file, digest_unless_changed
 from mortal_steps.store.identity import read_identity
-from mortal_steps.system.libraries import changes, packages_of
+from mortal_steps.system.libraries import packages_of
 from mortal_steps.users_code.files import files_behind
 from mortal_steps.users_code.project import OURS, find_in, folders_of
-
-SOURCES_FILE = "reward_sources.json"
-MISSING = "missing"
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewardSources:
-    """What scores are made with."""
-
-    files: Mapping[str, str]
-    """sha256 of each file by its path, from the folder that the run began in where it is below it;
-    `missing` for a function's file that is not there."""
-    packages: Mapping[str, str] | None = None
-    """Versions of the packages that environments are in, by name; None where they are not asked
-    for: there are none, or they are in containers."""
-    code: Mapping[str, str] | None = None
-    """As `files`, of what samples and trains; None where that is MORTAL's own, and where a version
-    that did not ask for it noted the rest."""
-
-    def digest(self) -> str:
-        """Return a digest of all that; short, hexadecimal, for people to copy."""
-        whole = {**self.files, **(self.packages or {}), **(self.code or {})}
-        content = json.dumps(whole, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
-
-    def tells_more_than(self, other: RewardSources) -> bool:
-        """Return whether it has something that `other` was not asked for."""
-        pairs = ((self.packages, other.packages), (self.code, other.code))
-        return any(mine is not None and theirs is None for mine, theirs in pairs)
-
-    def changes_to(self, other: RewardSources) -> list[str]:
-        """Return what is different in `other`, one phrase each."""
-        found = []
-        mine, theirs = self.files, other.files
-        if self.code is not None and other.code is not None:
-            mine, theirs = {**mine, **self.code}, {**theirs, **other.code}
-        for path in sorted(mine.keys() | theirs.keys()):
-            before, now = mine.get(path), theirs.get(path)
-            if before != now:
-                how = {MISSING: "is missing", None: "is not used any more"}.get(now, "was altered")
-                found.append(f"{path} {how if before is not None else 'is new'}")
-        if self.packages is not None and other.packages is not None:
-            found += changes(self.packages, other.packages)
-        return found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScoredWith:
-    step: int
-    """Train steps done when they were noted: what was not scored by then, they score."""
-    sources: RewardSources
-    noted_at: float
-    """Seconds since the epoch."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceHistory:
-    """Record of the sources of a run, the present ones last."""
-
-    entries: tuple[ScoredWith, ...]
-
-
-def find_history(store: RunStore) -> Sequence[ScoredWith]:
-    """Return what scored a run, oldest first; empty if not noted. Raises `CorruptFileError`."""
-    try:
-        found = store.find_record(SOURCES_FILE, SourceHistory)
-    except CorruptFileError as error:
-        raise CorruptFileError(
-            f"{error}; it records which reward functions scored the run: restore it from a copy, "
-            "remove it so that the run records the present ones, or train again under another "
-            "--run-id"
-        ) from None
-    return found[1].entries if found else ()
-
-
 def begin_sources(store: RunStore, plan: CodePlan, working_dir: Path, step: int) -> None:
     """Record what a run begins with that stands at `step`."""
-    _write(store, (), _present(plan, working_dir), step)
+    write_history(store, (), _present(plan, working_dir), step)
 
 
 def check_sources(store: RunStore, plan: CodePlan, working_dir: Path) -> None:
@@ -147,7 +76,7 @@ def note_sources(store: RunStore, plan: CodePlan, working_dir: Path, step: int) 
             return
     else:
         logger.warning("the reward functions' sources are noted from step %d on", step)
-    _write(store, history, now, step)
+    write_history(store, history, now, step)
 
 
 def digest_of_present(plan: CodePlan, working_dir: Path) -> str:
@@ -183,7 +112,7 @@ def find_sources(
     """
     working_dir = working_dir.absolute()
     files = {
-        _named(path, working_dir, began_in): _digest(path)
+        _named(path, working_dir, began_in): digest_unless_changed(path)
         for folder in folders
         for path in files_of(working_dir / folder)
     }
@@ -214,7 +143,9 @@ def digests_of(files: Sequence[str], working_dir: Path) -> dict[str, str]:
         below = [path] if not path.is_dir() else sorted(path.rglob("*"))
         kept = [each for each in below if not each.is_dir() and "__pycache__" not in each.parts]
         for each in kept:
-            found[_from(working_dir, each)] = _digest(each) if each.is_file() else MISSING
+            found[_from(working_dir, each)] = (
+                digest_unless_changed(each) if each.is_file() else MISSING
+            )
     return found
 
 
@@ -264,11 +195,6 @@ def _noted_models(store: RunStore, plan: CodePlan, working_dir: Path) -> dict[st
     return found
 
 
-def _write(store: RunStore, history: Sequence[ScoredWith], now: RewardSources, step: int) -> None:
-    entry = ScoredWith(step=step, sources=now, noted_at=time.time())
-    store.write_record(SOURCES_FILE, SourceHistory(entries=(*history, entry)), SourceHistory)
-
-
 def _began_in(store: RunStore, working_dir: Path) -> Path:
     info = read_identity(store)
     return working_dir.absolute() if info is None else Path(info.working_dir)
@@ -302,14 +228,3 @@ def _named(path: Path, working_dir: Path, began_in: Path | None) -> str:
 
 def _from(working_dir: Path, path: Path) -> str:
     return str(path.relative_to(working_dir) if path.is_relative_to(working_dir) else path)
-
-
-def _digest(path: Path) -> str:
-    """Return the digest of a model's file. It is read again only if it was changed."""
-    found = path.stat()
-    return _digest_of(path, found.st_size, found.st_ctime_ns)
-
-
-@functools.cache
-def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
-    return digest_file(path)

@@ -1,11 +1,9 @@
 """The rollout worker: samples shards of a step with exactly the policy version asked for."""
 
 import contextlib
-import hashlib
-import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import model_folder
+from mortal_steps.rollout.committed import find_committed
 from mortal_steps.rollout.engines.base import Engine, EngineFactory
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 from mortal_steps.rollout.episodes.base import (
@@ -120,7 +119,7 @@ class RolloutWorker:
         """Sample and commit the shard, or return the committed one if it is of the same problems,
         seeds and weights. Raises what `sync_weights` raises, and `DataError` for unusable
         prompts."""
-        committed = self._find_committed(request)
+        committed = find_committed(self._store, request, self._plan.seed)
         if committed is not None:
             return _reference(request, *committed, busy_s=0.0)
         began = time.perf_counter()
@@ -165,32 +164,6 @@ class RolloutWorker:
             stage=request.stage, step=request.step, index=request.shard, busy_s=busy_s
         )
         return HarnessRef(file=found[0], timing=timing)
-
-    def _find_committed(self, request: GenerateRequest) -> tuple[FileRef, GeneratedShard] | None:
-        otherwise = f"sampling {request.output} again"
-        found = self._store.find_whole(request.output, GeneratedShard, otherwise)
-        difference = None if found is None else self._difference(request, found[1])
-        if difference is None:
-            return found
-        logger.warning("%s: %s", otherwise, difference)
-        return None
-
-    def _difference(self, request: GenerateRequest, shard: GeneratedShard) -> str | None:
-        """Return in words why a committed shard is no answer to the request; None if it is one."""
-        if shard.policy_version != request.weights.version:
-            return (
-                f"it was sampled with version {shard.policy_version}, asked for is "
-                f"{request.weights.version}"
-            )
-        batch = self._store.read_record(request.problems, list[Problem])
-        asked = batch[request.start : request.stop]
-        if _digest([group.problem for group in shard.groups]) != _digest(asked):
-            ids = ", ".join(problem.id for problem in asked[:3])
-            return f"it was sampled for other problems than those asked for ({ids}, ...)"
-        sampled = [[made.seed for made in group.completions] for group in shard.groups]
-        if sampled != completion_seeds(request, batch, self._plan.seed):
-            return "it was sampled with other seeds, or not as often, as asked for"
-        return None
 
     def _started_engine(self) -> Engine:
         if self._engine is not None:
@@ -290,12 +263,6 @@ class RolloutWorker:
         except (OSError, ValueError) as error:
             raise ModelError(f"cannot read the tokenizer of {self._model_path}: {error}") from error
         return self._tokenizer
-
-
-def _digest(problems: Sequence[Problem]) -> str:
-    """Return the digest of problems, which is the same once they were written and read."""
-    content = [[problem.id, problem.prompt, problem.columns] for problem in problems]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _reference(

@@ -19,7 +19,7 @@ from mortal_steps.policy.on_disk import checkpoints, rollout_files, weights
 from mortal_steps.policy.on_disk.checkpoints import BestCheckpoint, CheckpointState
 from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
 from mortal_steps.policy.starting_model import base_model
-from mortal_steps.rewards.sources import SOURCES_FILE, SourceHistory
+from mortal_steps.rewards.source_history import SOURCES_FILE, SourceHistory
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.checked import (
     AGAIN,

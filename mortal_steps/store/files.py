@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -187,6 +188,17 @@ def digest_file(path: Path) -> str:
     """Return the sha256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_unless_changed(path: Path) -> str:
+    """Return the sha256 of a file; this process reads it again only if it was changed."""
+    found = path.stat()
+    return _digest_of(path.absolute(), found.st_size, found.st_ctime_ns)
+
+
+@functools.cache
+def _digest_of(path: Path, num_bytes: int, changed_ns: int) -> str:
+    return digest_file(path)
 
 
 def sync_to_disk(path: Path) -> None:

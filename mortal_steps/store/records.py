@@ -134,3 +134,16 @@ def shard_files(folder: Path) -> Iterator[tuple[Path, Content]]:
     for content in KINDS:
         for path in sorted(folder.glob(f"{content}-*{COLUMNS}")):
             yield path, content
+
+
+def step_file(stage: str, step: int, shard: int = 0) -> str:
+    """Return the path of what `get_batch`, `generate`, `reward` or `train_step` commits; for
+    `get_batch`, `shard` is the round."""
+    folder = f"steps/{step:06d}"
+    files = {
+        "get_batch": f"{folder}/batch-{shard}.json" if shard else f"{folder}/batch.json",
+        "generate": shard_file(folder, "generations", shard),
+        "reward": shard_file(folder, "rewards", shard),
+        "train_step": f"{folder}/result.json",
+    }
+    return files[stage]

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ModelError
 from mortal_steps.orchestration.batch_sources.base import needed_roles
+from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Registry
@@ -69,11 +71,9 @@ def test_it_is_judged_by_its_loss_and_by_what_is_held_out(whole):
 
 
 def test_without_rewards_nobody_is_started_to_score(config):
-    scores = config.training_rewards is not None
-    roles = needed_roles(config.rollout, evaluates=False, scores=scores)
-    assert roles == {"actor", "rollout"}
-    judged = needed_roles(config.rollout, evaluates=config.samples_held_out, scores=scores)
-    assert judged == {"actor", "rollout", "reward"}
+    workers = Plan(config).workers
+    assert needed_roles(replace(workers, samples_held_out=False)) == {"actor", "rollout"}
+    assert needed_roles(workers) == {"actor", "rollout", "reward"}
 
 
 def test_rewards_are_shown_and_change_no_bit(project, config, whole):

@@ -14,7 +14,7 @@ from mortal_steps.plan.loader import dump_toml, load_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.journal import find_entry
-from mortal_steps.rewards.sources import find_history
+from mortal_steps.rewards.source_history import find_history
 from mortal_steps.rewards.worker import RewardWorker
 from mortal_steps.scores import reward_weights
 from tests.support.bare_flow import Killed, bare_in, go_on

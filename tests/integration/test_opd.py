@@ -1,6 +1,7 @@
 """A run that learns from what teachers say, whole, and the same run killed on the way."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,8 @@ def test_a_record_holds_so_many_logprobs_a_token(whole):
 
 
 def test_reward_workers_are_started_to_ask_it(config):
-    scores = Plan(config).workers.scores
-    assert needed_roles(config.rollout, evaluates=False, scores=scores) == {
-        *("actor", "rollout", "reward")
-    }
+    workers = replace(Plan(config).workers, samples_held_out=False)
+    assert needed_roles(workers) == {"actor", "rollout", "reward"}
 
 
 def test_rewards_are_shown_and_change_no_bit(project, config, whole):

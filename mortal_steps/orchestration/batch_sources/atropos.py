@@ -16,10 +16,11 @@ from mortal_steps.atropos.options import AtroposOptions
 from mortal_steps.errors import BatchSourceError, CorruptFileError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_sources.base import BatchSource, RolloutWorkers, StepBatch
-from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_result
 from mortal_steps.report.units import counted
+from mortal_steps.store.records import step_file
 from mortal_steps.types import BatchRef, FileRef, Problem, StageTiming, WeightsRef
 
 logger = logging.getLogger(__name__)

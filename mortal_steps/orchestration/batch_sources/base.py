@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from mortal_steps.compute.base import Role
-from mortal_steps.config import RolloutConfig
 from mortal_steps.errors import WorkerLostError
 from mortal_steps.orchestration.batch_sources.table import BATCH_SOURCES
 from mortal_steps.orchestration.session import Session
+from mortal_steps.plan.parts import WorkerPlans
 from mortal_steps.policy.batches import Batch, ScoredRollouts
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.types import BatchRef, PolicyVersion, StageTiming, WeightsRef
@@ -146,23 +146,22 @@ def batch_source(source: str) -> BatchSourceFactory:
     return found
 
 
-def needed_roles(
-    rollout: RolloutConfig, *, evaluates: bool, scores: bool = True
-) -> frozenset[Role]:
+def needed_roles(plans: WorkerPlans) -> frozenset[Role]:
     """Return the roles whose workers a run starts: the actor, those of its batch source, which
     scores or does not, and where there are evaluations, those that sample and score."""
+    rollout = plans.rollout.rollout
     needed: set[Role] = {"actor", *declared(rollout.source, "roles")}
-    if not scores:
+    if not plans.scores:
         needed.discard("reward")
     if rollout.ports:
         needed.add("rollout")
-    if evaluates:
+    if plans.samples_held_out:
         needed |= {"rollout", "reward"}
     return frozenset(needed)
 
 
-def has_samplers(rollout: RolloutConfig, *, evaluates: bool) -> bool:
-    return "rollout" in needed_roles(rollout, evaluates=evaluates)
+def has_samplers(plans: WorkerPlans) -> bool:
+    return "rollout" in needed_roles(plans)
 
 
 def declared(source: str, name: str) -> Any:

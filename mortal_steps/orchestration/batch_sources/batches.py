@@ -4,9 +4,10 @@ sources of your own."""
 from collections.abc import Sequence
 
 from mortal_steps.orchestration.batch_sources.base import StepBatch
-from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.scores import reward_weights, total_reward
+from mortal_steps.store.records import step_file
 from mortal_steps.types import (
     BatchRef,
     FileRef,

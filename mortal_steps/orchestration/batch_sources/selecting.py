@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.batch_sources.base import RolloutWorkers, StepBatch
 from mortal_steps.orchestration.batch_sources.rollouts import Rollouts, drop
-from mortal_steps.orchestration.session import Session, step_file
+from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.schedule import derive_seed, problem_indices
@@ -29,6 +29,7 @@ from mortal_steps.selection.draw import Ask, Draw, Scores
 from mortal_steps.selection.history import History
 from mortal_steps.selection.record import Selected, selected
 from mortal_steps.selection.table import ALL
+from mortal_steps.store.records import step_file
 from mortal_steps.system.threads import in_thread
 from mortal_steps.types import BatchRef, Problem, RewardedShard, RewardRef, WeightsRef
 

@@ -8,25 +8,14 @@ the model's context. This process imports no torch.
 
 import dataclasses
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import begin_imports, call_once
-from mortal_steps.config import (
-    EnvironmentConfig,
-    EvaluationConfig,
-    RewardsConfig,
-)
-from mortal_steps.config.rewards import FORMS
-from mortal_steps.data.held_out import EVAL, check_not_the_same
+from mortal_steps.data.held_out import check_not_the_same
 from mortal_steps.data.prepared import Prepared
-from mortal_steps.data.problems import read_problems
-from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.base import declared, needed_roles
 from mortal_steps.orchestration.checking.checks import (
@@ -47,14 +36,19 @@ from mortal_steps.orchestration.checking.checks import (
 from mortal_steps.orchestration.checking.data_lines import (
     Scores,
     report_data,
-    rows_in_words,
     warn_of_answers,
     warn_of_repeats,
 )
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import report_forecast
-from mortal_steps.orchestration.checking.own_rewards import own_rows
-from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
+from mortal_steps.orchestration.checking.harnesses import check_harnesses
+from mortal_steps.orchestration.checking.problems import Problems, read
+from mortal_steps.orchestration.checking.reward_calls import (
+    DRY_RUN_PROBLEMS,
+    check_rewards,
+    check_something_scores,
+    sets_of,
+)
 from mortal_steps.orchestration.checking.rows import check_source, prepare
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
@@ -67,37 +61,18 @@ from mortal_steps.orchestration.checking.teachers import (
 from mortal_steps.orchestration.trials.environment_trial import check_resets
 from mortal_steps.orchestration.trials.opening import forecast_plan, passing_workers
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.parts import Plan, WorkerPlans
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
-from mortal_steps.rewards.code_execution.environment import COLUMNS
-from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.schedule import num_train_steps
-from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
-DRY_RUN_PROBLEMS = 2
 WORTH_A_WORD = 20_000
 """Prompts whose tokens take seconds to count; the user is told that this is going on."""
-
-READING = ".reading-"
-"""Prefix of the temporary folder, among the runs, that holds the rows while they are read."""
-
-
-class Problems(NamedTuple):
-    """What a run learns from."""
-
-    train: Sequence[Problem]
-    held_out: Sequence[Problem]
-    prepared: Prepared | None = None
-    """The rows as TRL prepared them, if the run learns from rows."""
-
-
-"""The training problems and the held-out problems of a run."""
 
 
 class ParallelStartup:
@@ -122,232 +97,167 @@ def check(
     """Check a resolved configuration, and return the problems of the run.
 
     The problems are read from their source unless they are given, and rows prepared unless those
-    are given, too. `say` is called with a line on
-    every check that may take a while, `tell` with one on what became of the rows (without it, the
-    line is logged), and `show` with the lines of a dry run: on data and rewards, and the forecast.
-    What TRL warns of is logged, and added to `warned`, as are the warnings of a forecast that is
-    not shown. Raises the `MortalError` that names what is wrong.
+    are given, too. `say` is called with a line on every check that may take a while, `tell` with
+    one on what became of the rows (without it, the line is logged), and `show` with the lines of a
+    dry run: on data and rewards, and the forecast. What TRL warns of is logged, and added to
+    `warned`, as are the warnings of a forecast that is not shown. Raises the `MortalError` that
+    names what is wrong.
     """
     say, parallel = say or (lambda line: None), parallel or ParallelStartup()
-    tell = show or tell or logger.info
-    warned = [] if warned is None else warned
-    check_runs_dir(Path(config.runs_dir))
-    plan = Plan(config)
-    roles = _roles(plan.workers)
-    sampled = config.max_tokens if "rollout" in roles else 0
-    check_model(config.model, sampled)
-    config.rollout.source_settings.check(context_of(config.model))
-    check_trl_options(config.algorithm.type, config.model, config.training)
-    if config.algorithm.judges_by_loss:
-        check_source(config.data, config.rewards, config.algorithm.type)
-    if config.algorithm.teacher_model:
-        check_teacher(config.algorithm.teacher_model, config.model, config.data)
-    check_teachers(config)
-    judged = config.samples_held_out and config.scores_held_out_as_usual
-    if judged and not config.algorithm.learns_from_rewards:
-        check_judged(config.eval_rewards, config.algorithm.type)
-    place, workers = place_of(plan.place), passing_workers(plan.workers)
-    place.check_access(say)
+    tell, runs_dir = show or tell or logger.info, Path(config.runs_dir)
+    check_runs_dir(runs_dir)
+    checks = _Checks(config, say)
+    checks.settings()
+    checks.place.check_access(say)
     if problems is None:
         check_not_the_same(config.data)
-    begin_workers_imports(plan)
+    begin_workers_imports(checks.plan)
     parallel.begin()
     say("reading the dataset")
-    train, held_out, _ = problems or _read(plan.problems, Path(config.runs_dir), say, tell)
-    if config.evaluation.eval_steps and not (held_out or config.evaluation.harnesses):
-        raise ConfigError(
-            "evaluation.eval_steps is set, but there are no held-out problems; set "
-            "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
-        )
-    if not config.algorithm.judges_by_loss:
-        warn_of_repeats(config.training.batch_size, len(train))
-        num_steps = num_train_steps(len(train), config.training)
-        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, num_steps)
-        warn_of_answers(train)
-    warn_of_schedule(config.training)
-    check_pictures(config.data.source, config.model, train[0])
-    if (config.environment.is_used or config.num_made_rows) and not config.data.source:
-        check_no_rows(config.environment, config.training)
-    check_column(config.selection, train[0])
-    check_taught(config.algorithm, train)
-    check_rows(config.environment, train)
-    check_rows(config.environment, held_out)
-    if "rollout" in roles:
-        check_engine(config.rollout, config.evaluation.temperature)
+    train, held_out, known = problems or read(checks.plan.problems, runs_dir, say, tell)
+    checks.rows(train, held_out)
+    if checks.samples:
+        checks.sampling()
+    checks.place.check(samples=checks.samples)
+    scores = checks.rewards(train, held_out)
+    if config.evaluates:
+        check_harnesses(config.evaluation.harnesses, config.compute, say)
+    tools = checks.episodes(train)
+    checks.say_what_trl_does(known)
+    parallel.go_on()
+    warned, actor = [] if warned is None else warned, checks.workers["actor"]
+    lengths = check_training(actor, train, held_out, warned, checks.sampled, tools)
+    if config.algorithm.judges_by_loss:
+        if known is None:
+            known = prepare(actor, train, held_out, runs_dir, config.training, say, tell, show)
+        checks.prepared(known)
+        return Problems(train, held_out, known)
+    found = Problems(*keep_fitting(config.data, train, held_out, lengths))
+    report_data(lengths, train[0].id, scores, show)
+    warned += checks.forecast(min(lengths.longest, max(1, lengths.fits)), show)
+    return found
+
+
+class _Checks:
+    """One kind of check a method, in the order in which they are made: what takes longer comes
+    later."""
+
+    def __init__(self, config: RunConfig, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        self.plan = Plan(config)
+        self._expected = forecast_plan(config)
+        self.place = self._expected.place
+        self._roles = needed_roles(self.plan.workers)
+        self.samples = "rollout" in self._roles
+        self.sampled = config.max_tokens if self.samples else 0
+        """Tokens for which a prompt leaves room."""
+
+    @cached_property
+    def workers(self) -> Mapping[Role, WorkerSpec]:
+        return passing_workers(self.plan.workers)
+
+    def settings(self) -> None:
+        """Check what needs no row: the model, options of TRL, teachers."""
+        config, algorithm = self._config, self._config.algorithm
+        check_model(config.model, self.sampled)
+        config.rollout.source_settings.check(context_of(config.model))
+        check_trl_options(algorithm.type, config.model, config.training)
+        if algorithm.judges_by_loss:
+            check_source(config.data, config.rewards, algorithm.type)
+        if algorithm.teacher_model:
+            check_teacher(algorithm.teacher_model, config.model, config.data)
+        check_teachers(self._expected, config.data, config.rewards)
+        judged = config.samples_held_out and config.scores_held_out_as_usual
+        if judged and not algorithm.learns_from_rewards:
+            check_judged(config.eval_rewards, algorithm.type)
+
+    def rows(self, train: Sequence[Problem], held_out: Sequence[Problem]) -> None:
+        """Check the rows, and what the settings ask of them."""
+        config, every = self._config, self._config.evaluation.eval_steps
+        if every and not (held_out or config.evaluation.harnesses):
+            raise ConfigError(
+                "evaluation.eval_steps is set, but there are no held-out problems; set "
+                "data.eval_samples, data.eval_split, data.eval_source or data.eval_sets"
+            )
+        if not config.algorithm.judges_by_loss:
+            warn_of_repeats(config.training.batch_size, len(train))
+            num_steps = num_train_steps(len(train), config.training)
+            warn_of_unjudged_checkpoints(config.checkpoints, every, num_steps)
+            warn_of_answers(train)
+        warn_of_schedule(config.training)
+        check_pictures(config.data.source, config.model, train[0])
+        if (config.environment.is_used or config.num_made_rows) and not config.data.source:
+            check_no_rows(config.environment, config.training)
+        check_column(config.selection, train[0])
+        check_taught(config.algorithm, train)
+        check_rows(config.environment, train)
+        check_rows(config.environment, held_out)
+
+    def sampling(self) -> None:
+        """Check that the engine samples as is asked, and can be given the weights."""
+        config, rollout = self._config, self._config.rollout
+        check_engine(rollout, config.evaluation.temperature)
         for each in config.evaluation.problem_sets.values():
-            check_engine(config.rollout, each.sampling(config.eval_sampling).temperature)
-        check_sampled_alike(plan.trainer)
-        check_adapter(config.rollout, config.training, config.only_merged)
-        check_room_for_weights(
-            config.rollout, config.sampled_model, adapter=config.training.publishes_adapter
-        )
-    place.check(samples="rollout" in roles)
-    scores: Scores = {}
-    if "reward" in roles:
-        say(
+            check_engine(rollout, each.sampling(config.eval_sampling).temperature)
+        check_sampled_alike(self.plan.trainer)
+        check_adapter(rollout, config.training, config.only_merged)
+        adapter = config.training.publishes_adapter
+        check_room_for_weights(rollout, config.sampled_model, adapter=adapter)
+
+    def rewards(self, train: Sequence[Problem], held_out: Sequence[Problem]) -> Scores:
+        """Call the reward functions, and return what they give a made-up completion."""
+        config = self._config
+        if "reward" not in self._roles:
+            return {}
+        self._say(
             "calling the reward functions with a made-up completion"
             if config.rewards.dry_run
             else "importing the reward functions"
         )
         if config.rewards_and_teachers:
             check_something_scores(config.rewards_and_teachers, config.environment, train[0])
-        scores = check_rewards(workers["reward"], train, sets_of(config.evaluation, held_out))
-    if config.evaluates:
-        check_harnesses(config, say)
-    tools: Mapping[str, Tools] = {}
-    if "rollout" in roles and config.environment.is_used and not config.environment.asks:
-        tried = train[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
-        say(f"beginning episodes of {len(tried)} rows")
-        tools = check_resets(plan.environment, tried)
-    known = problems.prepared if problems else None
-    if known is not None:
-        say("checking the training options with TRL")
-    elif config.algorithm.judges_by_loss:
-        say("checking the training options and preparing the rows with TRL")
-    else:
-        say("measuring the prompts, and checking the training options with TRL")
-    parallel.go_on()
-    lengths = check_training(workers["actor"], train, held_out, warned, sampled, tools)
-    if config.algorithm.judges_by_loss:
-        runs_dir, training = Path(config.runs_dir), config.training
-        rows = known
-        if rows is None:
-            rows = prepare(workers["actor"], train, held_out, runs_dir, training, say, tell, show)
-        steps = num_steps_of_rows(rows.num_rows, training)
-        warn_of_unjudged_checkpoints(config.checkpoints, config.evaluation.eval_steps, steps)
-        return Problems(train, held_out, rows)
-    found = Problems(*keep_fitting(config.data, train, held_out, lengths))
-    report_data(lengths, train[0].id, scores, show)
-    longest = min(lengths.longest, max(1, lengths.fits))
-    check_context(config, longest)
-    expected = forecast(forecast_plan(config), longest, samples="rollout" in roles)
-    rates = None
-    if show is not None:
-        measure = partial(call_once, workers["actor"], "measure_rates")
-        rates = measured_time(expected, lambda products: measure(products=products))
-    warned += report_forecast(expected, show, rates)
-    return found
+        return check_rewards(self.workers["reward"], train, sets_of(config.evaluation, held_out))
+
+    def episodes(self, train: Sequence[Problem]) -> Mapping[str, Tools]:
+        """Begin episodes of some rows, and return the tools that their environments offer."""
+        environment = self._config.environment
+        if not self.samples or not environment.is_used or environment.asks:
+            return {}
+        tried = train[:DRY_RUN_PROBLEMS] if self._config.rewards.dry_run else []
+        self._say(f"beginning episodes of {len(tried)} rows")
+        return check_resets(self.plan.environment, tried)
+
+    def say_what_trl_does(self, known: Prepared | None) -> None:
+        if known is not None:
+            self._say("checking the training options with TRL")
+        elif self._config.algorithm.judges_by_loss:
+            self._say("checking the training options and preparing the rows with TRL")
+        else:
+            self._say("measuring the prompts, and checking the training options with TRL")
+
+    def prepared(self, rows: Prepared) -> None:
+        """Warn of what only the number of prepared rows tells."""
+        steps = num_steps_of_rows(rows.num_rows, self._config.training)
+        every = self._config.evaluation.eval_steps
+        warn_of_unjudged_checkpoints(self._config.checkpoints, every, steps)
+
+    def forecast(self, longest: int, show: Callable[[str], None] | None) -> Sequence[str]:
+        """Check that the longest prompt fits teachers, and the run its GPUs. Return the warnings of
+        a forecast that is not shown."""
+        check_context(self._expected, longest)
+        expected, rates = forecast(self._expected, longest, samples=self.samples), None
+        if show is not None:
+            measure = partial(call_once, self.workers["actor"], "measure_rates")
+            rates = measured_time(expected, lambda products: measure(products=products))
+        return report_forecast(expected, show, rates)
 
 
 def begin_workers_imports(plan: Plan, rounding: Mapping[str, str] | None = None) -> None:
     """Have the workers' imports begin beside what this process does next. `rounding` is the run's,
     if it has begun. Raises `ConfigError` for an interpreter that does not exist."""
     workers = plan.workers
-    place_of(plan.place).check_interpreters(_roles(workers))
+    place_of(plan.place).check_interpreters(needed_roles(workers))
     begin_imports(dataclasses.replace(passing_workers(workers)["actor"], rounding=rounding))
-
-
-def _roles(workers: WorkerPlans) -> frozenset[Role]:
-    return needed_roles(
-        workers.rollout.rollout, evaluates=workers.samples_held_out, scores=workers.scores
-    )
-
-
-def _read(
-    plan: ProblemsPlan, runs_dir: Path, say: Callable[[str], None], tell: Callable[[str], None]
-) -> Problems:
-    scratch = Scratch(runs_dir.absolute(), READING)
-    try:
-        found = read_problems(
-            *(plan.data, plan.seed, scratch, say),
-            num_made=plan.num_made,
-            own_rows=own_rows(plan.environment),
-        )
-    except BaseException:
-        scratch.remove()
-        raise
-    if plan.data.source:
-        tell(f"{'data':<11}{rows_in_words(plan.data, found)}")
-    return Problems(found.train, found.held_out)
-
-
-def sets_of(
-    evaluation: EvaluationConfig, held_out: Sequence[Problem]
-) -> dict[str, Sequence[Problem]]:
-    """Return the first problems of each set with settings of its own, without the columns that only
-    others have."""
-    found: dict[str, Sequence[Problem]] = {}
-    for name in evaluation.problem_sets:
-        its = [each for each in held_out if each.id.rpartition("-")[0] == f"{EVAL}-{name}"]
-        known = {key for each in its for key, value in each.columns.items() if value is not None}
-        found[name] = [
-            dataclasses.replace(
-                each, columns={key: value for key, value in each.columns.items() if key in known}
-            )
-            for each in its[:DRY_RUN_PROBLEMS]
-        ]
-    return found
-
-
-def check_rewards(
-    worker: WorkerSpec,
-    problems: Sequence[Problem],
-    sets: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
-) -> Scores:
-    """Import every reward function, let it score a made-up completion, and return its scores; those
-    of the `sets` of evaluations score their problems."""
-    plan: ScoringPlan = worker.kwargs["plan"]
-    sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
-    if plan.compute.scores_in_a_container:
-        plan, sets = called_here(plan, sets)
-        worker = dataclasses.replace(worker, kwargs={**worker.kwargs, "plan": plan})
-    if plan.scores_sets_alone and not plan.set_rewards:
-        return {}
-    tried = dict(sets) if plan.rewards.dry_run else dict.fromkeys(sets, ())
-    scores: Scores = call_once(worker, "dry_run", problems=sample, sets=tried)
-    return scores
-
-
-def check_harnesses(config: RunConfig, say: Callable[[str], None]) -> None:
-    """Load each harness in the rollout workers' interpreter, and let it check its settings. Raises
-    `HarnessError`."""
-    local, place = config.compute.local.rollout, config.compute.place
-    there = place.shares_files and local.python and shutil.which(local.python)
-    for name, harness in config.evaluation.harnesses.items():
-        files = harness.read_files
-        if files and not place.shares_files:
-            raise ConfigError(
-                f"evaluation.sets.{name} reads files of this machine ({files[0]}), and "
-                f"compute.backend = {config.compute.backend!r} samples in containers, which do not "
-                "get them; evaluate it on a machine of your own, or leave it out"
-            )
-        for file in harness.files:
-            if not Path(file).exists():
-                raise ConfigError(
-                    f"evaluation.sets.{name}.files: there is no {file} in {Path.cwd()}"
-                )
-        say(f"loading the harness of evaluation.sets.{name}")
-        spec = WorkerSpec(
-            factory="mortal_steps.harnesses.handler:HarnessHandler",
-            kwargs={"name": name, "harness": harness},
-            python=local.python if there else None,
-            env=local.env,
-        )
-        call_once(spec, "check")
-
-
-def check_something_scores(
-    rewards: RewardsConfig, environment: EnvironmentConfig, problem: Problem
-) -> None:
-    """Raise `ConfigError` unless rewards are named or the problem has test cases."""
-    if rewards.are_named or any(name in problem.columns for name in COLUMNS):
-        return
-    raise ConfigError(
-        "[rewards] names no reward, so completions would run as programs against the dataset's "
-        f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
-        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). "
-        f"{_own_reward(environment)}Write "
-        f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
-        '[[rewards.terms]] with type = "sandbox"'
-    )
-
-
-def _own_reward(environment: EnvironmentConfig) -> str:
-    if environment.asks:
-        return "Its environment gives no reward either: `-> float` says that an agent returns it. "
-    if environment.factory is None:
-        return ""
-    return "No environment defines `get_reward` either: define it, or name a reward. "
 
 
 def check_training(

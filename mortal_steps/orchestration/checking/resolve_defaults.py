@@ -59,8 +59,8 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     config = config.model_copy(update={"rewards": rewards})
     commit = find_commit(config.model)
     model = config.model.model_copy(update={"revision": commit}) if commit else config.model
-    samples = has_samplers(config.rollout, evaluates=config.samples_held_out)
-    place = place_of(Plan(config).place)
+    plan = Plan(config)
+    samples, place = has_samplers(plan.workers), place_of(plan.place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
         config.with_reward_commits(find_reward_commit)
@@ -69,15 +69,15 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
-        dtype=_find_sampling_type(Plan(config).trainer, found),
+        dtype=_find_sampling_type(plan.trainer, found),
         context=find_context(model),
         weight_sync=_find_weight_sync(config.rollout, found),
         num_rollout_workers=len(found.engines),
         on_gpu=bool(found.trainers),
     )
     if samples:
-        plan, sampled = Plan(resolved_config).trainer, resolved_config.max_tokens
-        _warn(config.rollout, config.compute, plan, sampled, on_gpus=bool(found.gpus))
+        trainer, sampled = Plan(resolved_config).trainer, resolved_config.max_tokens
+        _warn(config.rollout, config.compute, trainer, sampled, on_gpus=bool(found.gpus))
     return resolved_config
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mortal_steps.config import AlgorithmConfig
+from mortal_steps.config import AlgorithmConfig, DataConfig, RewardsConfig
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.extensions import nearest
 from mortal_steps.hosts.answers import LARGEST_ANSWER
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights
 from mortal_steps.orchestration.batch_sources.table import GENERATE
+from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.token_logprobs import bytes_per_token
 from mortal_steps.types import Problem
@@ -24,24 +24,25 @@ def teachers_of(algorithm: AlgorithmConfig, temperature: float = 1.0) -> list[Te
     return [term for term in terms if isinstance(term, TeacherTerm)]
 
 
-def check_teachers(config: RunConfig) -> None:
+def check_teachers(plan: ForecastPlan, data: DataConfig, rewards: RewardsConfig) -> None:
     """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for what they
     cannot teach with."""
-    teachers = teachers_of(config.algorithm)
+    algorithm, source = plan.trainer.algorithm, plan.trainer.rollout.source
+    teachers = teachers_of(algorithm)
     if not teachers:
         return
-    named = f"algorithm.type = {config.algorithm.type!r}"
-    if not config.data.source:
+    named = f"algorithm.type = {algorithm.type!r}"
+    if not data.source:
         raise ConfigError(
             "data.source names no dataset, and the student learns on completions of its prompts; "
             "name one with --dataset"
         )
-    if config.rollout.source != GENERATE:
+    if source != GENERATE:
         raise ConfigError(
-            f"rollout.source = {config.rollout.source!r}: with {named}, teachers speak of what the "
+            f"rollout.source = {source!r}: with {named}, teachers speak of what the "
             "run's own workers sample; leave it out"
         )
-    if config.rewards.on_error == "mask":
+    if rewards.on_error == "mask":
         raise ConfigError(
             f"rewards.on_error = 'mask': with {named}, each completion is learned from what its "
             "teacher says, and none can be left out; leave it out"
@@ -51,19 +52,20 @@ def check_teachers(config: RunConfig) -> None:
             folder, called = Path(each.model.name_or_path), f"algorithm.teachers.{each.teacher}"
             check_folder(folder, called=called, whole=False)
             check_listed_weights(folder, called=called)
-    _check_answers(config, teachers[0].top_k)
+    _check_answers(plan, teachers[0].top_k)
 
 
-def _check_answers(config: RunConfig, top_k: int) -> None:
+def _check_answers(plan: ForecastPlan, top_k: int) -> None:
     """Raise `ConfigError` if what is said of a shard may be more than one answer can hold."""
-    tokens = config.problems_per_shard * config.training.num_generations * config.max_tokens
+    completions = plan.problems_per_shard * plan.trainer.training.num_generations
+    tokens = completions * plan.max_tokens
     size = int(tokens * bytes_per_token(top_k) * IN_BASE64)
     if size <= LARGEST_ANSWER:
         return
     raise ConfigError(
         f"algorithm.loss_top_k = {top_k}: what a teacher says of a shard may take "
         f"{size / 2**20:,.0f} MiB, and {LARGEST_ANSWER / 2**20:,.0f} MiB are the most; raise "
-        f"rollout.num_shards (now {config.num_shards}), or lower loss_top_k or rollout.max_tokens"
+        f"rollout.num_shards (now {plan.num_shards}), or lower loss_top_k or rollout.max_tokens"
     )
 
 
@@ -89,15 +91,15 @@ def check_taught(algorithm: AlgorithmConfig, rows: Sequence[Problem]) -> None:
             )
 
 
-def check_context(config: RunConfig, longest: int) -> None:
+def check_context(plan: ForecastPlan, longest: int) -> None:
     """Raise `ConfigError` for a teacher that takes fewer tokens than the `longest` prompt and its
     completion may have."""
-    for each in teachers_of(config.algorithm):
+    for each in teachers_of(plan.trainer.algorithm):
         context = find_context(each.model)
-        if context is not None and longest + config.max_tokens > context:
+        if context is not None and longest + plan.max_tokens > context:
             raise ConfigError(
                 f"algorithm.teachers.{each.teacher} = {each.model.name_or_path!r} takes {context} "
                 f"tokens, and the longest prompt has {longest}, its completion up to "
-                f"{config.max_tokens} (rollout.max_tokens); lower rollout.max_tokens or "
+                f"{plan.max_tokens} (rollout.max_tokens); lower rollout.max_tokens or "
                 "model.max_model_len, or choose a teacher that takes more"
             )

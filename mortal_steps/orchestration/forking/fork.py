@@ -6,26 +6,31 @@ The run directory appears by one rename, so there is either a whole fork or none
 
 import logging
 import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
-from mortal_steps.config.field_metadata import shapes_state
-from mortal_steps.data.problem_files import dataset_fingerprint, open_problems
-from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
-from mortal_steps.models.local_folder import check_model
+from mortal_steps.data.problem_files import open_problems
+from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
-from mortal_steps.orchestration.checking.preflight import Problems
+from mortal_steps.orchestration.checking.problems import Problems
 from mortal_steps.orchestration.checking.resolve_defaults import (
     find_commit_of_teacher,
     find_reward_commit,
     find_teacher_commit,
+)
+from mortal_steps.orchestration.forking.fork_checks import (
+    check_kind,
+    check_parent,
+    check_shape,
+    check_steps_ahead,
+    check_versions,
+    check_warm_started,
+    find_checkpoint,
+    is_below,
 )
 from mortal_steps.orchestration.forking.fork_files import ForkFiles
 from mortal_steps.orchestration.forking.fork_rows import count_on, order_under_way, rows_of_parent
@@ -34,7 +39,6 @@ from mortal_steps.plan.loader import override_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
-from mortal_steps.policy.on_disk import checkpoints, recovery, weights
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -42,13 +46,15 @@ from mortal_steps.schedule import num_train_steps
 from mortal_steps.selection.table import ALL
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, sync_to_disk
-from mortal_steps.store.identity import IDENTITY_FILE, check_config
-from mortal_steps.types import Checkpoint, Problem
+from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.types import Checkpoint
 
 logger = logging.getLogger(__name__)
 
 DECIDING_HISTORY = ("rewards", "environment", "selection.column", "data.on_long")
 """Keys without which what a selection knows of the problems means something else."""
+JUDGING = ("rewards", "evaluation", "data", "environment", "rollout", "model")
+"""Tables without which the score of a checkpoint means something else."""
 
 
 def fork_run(
@@ -72,11 +78,7 @@ def fork_run(
     or not whole and for a run id that is taken, `CorruptFileError` for damage elsewhere in the
     parent, and what `preflight.check` raises. After an error nothing is left behind.
     """
-    _check_place(parent)
-    check_config(parent.store, parent.info)
-    check_model(parent.config.model, parent.info.model_files)
-    if teacher := parent.config.algorithm.teacher_model:
-        check_model(teacher, parent.info.teacher_files, called=TEACHER)
+    check_parent(parent)
     config = _configure(parent, overrides, run_id)
     root = Path(config.runs_dir) / str(config.run_id)
     if (root / IDENTITY_FILE).exists():
@@ -85,52 +87,17 @@ def fork_run(
             f"continue it with `mortal resume {config.run_id}`"
         )
     check_never_begun(root)
-    _check_kind(parent, config.algorithm)
+    check_kind(parent, config.algorithm)
     changes = changes_between(parent.config.identity(), config.identity())
-    _check_shape(parent, config.model, config.training, changes)
-    saved = _find_checkpoint(parent, at_step)
-    _check_versions(parent, config.rollout, saved)
+    check_shape(parent, config.model, config.training, changes)
+    saved = find_checkpoint(parent, at_step)
+    check_versions(parent, config.rollout, saved)
     for killed in root.parent.glob(f".{root.name}.????????.partial"):
         shutil.rmtree(killed)
     beside = hidden_beside(root, "partial")
     try:
-        # A parent that older code began has another fingerprint than this code would give it.
-        fingerprint = config.fingerprint() if changes else parent.info.fingerprint
-        files = ForkFiles(parent, saved, RunStore(beside), config.rollout, fingerprint)
-        files.take_state()  # at once: a parent that runs may remove it while all else is checked
-        same = _same_problems(parent, changes)
-        problems = preflight.check(config, same, say, tell=tell)
-        if config.model.warm_start:
-            _check_problems(parent, problems[0])
-        rows, num_steps = problems.prepared, num_train_steps(len(problems.train), config.training)
-        if rows is not None:
-            told = tell or logger.info
-            rows = count_on(parent, rows, config.training, saved.step, changes, told)
-            num_steps = num_steps_of_rows(rows.num_rows, config.training, rows.counted_from)
-        _check_steps_ahead(config.training, saved, num_steps)
-        info = write_identity(
-            files.store,
-            config,
-            problems.train,
-            problems.held_out,
-            parent=files.origin,
-            prepared=rows,
-            fingerprint=fingerprint,
-            rounding=parent.info.rounding,
-        )
-        begins_anew = same is None or any(is_below(key, DECIDING_HISTORY) for key in changes)
-        files.take_records(info.num_eval_problems, without={SELECTIONS} if begins_anew else set())
-        if tell is not None and begins_anew and config.selection.type != ALL:
-            tell(
-                "the selection knows nothing of the problems yet: they, their rewards or its "
-                "column are not those of the fork's parent"
-            )
-        if rows is not None:
-            files.take_order(order_under_way(parent, rows, saved.step))
-        fork = Run(files.store, config, info)
-        judging = ("rewards", "evaluation", "data", "environment", "rollout", "model")
-        judged_anew = any(is_below(key, judging) for key in changes)
-        fork.note_checkpoint(files.checkpoint(), None if judged_anew else fork.score(saved.step))
+        fork = _Fork(parent, config, changes, saved, RunStore(beside), tell)
+        fork.write(fork.check(say))
         if not root.exists():
             shared_memory.remove_folder(root)  # of a run of this name, killed and deleted
         _put_in_place(beside, root)
@@ -139,28 +106,67 @@ def fork_run(
     return find_run(root.parent, root.name)
 
 
-def _check_place(parent: Run) -> None:
-    """Raise `StoreError` if no run can be made beside the parent."""
-    folder = parent.store.root.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise StoreError(
-            f"{folder} is not writable ({error.strerror}), and a fork is made beside its parent; "
-            f"make it writable, or fork a copy of {parent.store.root} in another folder"
-        ) from error
+class _Fork:
+    """A fork that is being made, in a folder beside its place."""
 
+    def __init__(
+        self,
+        parent: Run,
+        config: RunConfig,
+        changes: Mapping[str, tuple[Any, Any]],
+        saved: Checkpoint,
+        store: RunStore,
+        tell: Callable[[str], None] | None,
+    ) -> None:
+        """Take the parent's state at once: a parent that runs may remove it while all else is
+        checked."""
+        self._parent, self._config, self._changes, self._saved = parent, config, changes, saved
+        self._tell = tell
+        # A parent that older code began has another fingerprint than this code would give it.
+        self._fingerprint = config.fingerprint() if changes else parent.info.fingerprint
+        self._files = ForkFiles(parent, saved, store, config.rollout, self._fingerprint)
+        self._files.take_state()
+        self._same = _same_problems(parent, changes)
 
-def _check_kind(parent: Run, after: AlgorithmConfig) -> None:
-    """Raise `ConfigError` for another algorithm where one of the two learns from rows."""
-    before = parent.config.algorithm
-    if before.type != after.type and (before.judges_by_loss or after.judges_by_loss):
-        raise ConfigError(
-            f"algorithm.type cannot be changed from {before.type!r} to {after.type!r} in a fork: "
-            f"the two learn from other things. Train a new run from the model of "
-            f"{parent.info.run_id}, such as its final/ (model.name_or_path)"
+    def check(self, say: Callable[[str], None] | None) -> Problems:
+        """Check the fork as a new run is checked, and return what it learns from."""
+        parent, config, step = self._parent, self._config, self._saved.step
+        found = preflight.check(config, self._same, say, tell=self._tell)
+        if config.model.warm_start:
+            check_warm_started(parent, found.train)
+        rows, num_steps = found.prepared, num_train_steps(len(found.train), config.training)
+        if rows is not None:
+            told = self._tell or logger.info
+            rows = count_on(parent, rows, config.training, step, self._changes, told)
+            num_steps = num_steps_of_rows(rows.num_rows, config.training, rows.counted_from)
+        check_steps_ahead(config.training, self._saved, num_steps)
+        return Problems(found.train, found.held_out, rows)
+
+    def write(self, problems: Problems) -> None:
+        """Commit the fork's identity, and take over records of the parent's."""
+        parent, config, files = self._parent, self._config, self._files
+        train, held_out, rows = problems
+        info = write_identity(
+            *(files.store, config, train, held_out, files.origin),
+            prepared=rows,
+            fingerprint=self._fingerprint,
+            rounding=parent.info.rounding,
         )
+        begins_anew = self._same is None or self._changes_any(DECIDING_HISTORY)
+        files.take_records(info.num_eval_problems, without={SELECTIONS} if begins_anew else set())
+        if self._tell is not None and begins_anew and config.selection.type != ALL:
+            self._tell(
+                "the selection knows nothing of the problems yet: they, their rewards or its "
+                "column are not those of the fork's parent"
+            )
+        if rows is not None:
+            files.take_order(order_under_way(parent, rows, self._saved.step))
+        fork = Run(files.store, config, info)
+        score = None if self._changes_any(JUDGING) else fork.score(self._saved.step)
+        fork.note_checkpoint(files.checkpoint(), score)
+
+    def _changes_any(self, sections: Sequence[str]) -> bool:
+        return any(is_below(key, sections) for key in self._changes)
 
 
 def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> RunConfig:
@@ -197,38 +203,6 @@ def _put_in_place(beside: Path, root: Path) -> None:
     sync_to_disk(root.parent)
 
 
-# what may be changed
-
-
-def is_below(key: str, sections: Sequence[str]) -> bool:
-    return any(key == section or key.startswith(f"{section}.") for section in sections)
-
-
-def _check_shape(
-    parent: Run,
-    model: ModelConfig,
-    training: TrainingConfig,
-    changes: Mapping[str, tuple[Any, Any]],
-) -> None:
-    """Raise `ConfigError` for a change that the checkpoint does not fit."""
-    also = []
-    if model.new or model.warm_start:
-        also.append("seed")  # the starting model is made from it
-    if model.warm_start:
-        also.append("compute.local.actor.threads")  # so is a warm start
-    if parent.info.prepared_rows is not None:
-        also.append("training.ranks")  # each has random streams of its own in a checkpoint
-    for key, (before, after) in changes.items():
-        idle = is_below(key, ["training.lora"]) and not training.use_lora
-        if (shapes_state(RunConfig, key) and not idle) or key in also:
-            raise ConfigError(
-                f"{key} cannot be changed in a fork: it was {before!r} in {parent.info.run_id} and "
-                f"would be {after!r}, which its checkpoints do not fit. Leave it as it was, or "
-                "train a new run from a model folder of that run, such as final/ "
-                "(model.name_or_path)"
-            )
-
-
 def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Problems | None:
     """Return the parent's problems if they are the fork's; they are not read again."""
     data, info, store = parent.config.data, parent.info, parent.store
@@ -243,71 +217,3 @@ def _same_problems(parent: Run, changes: Mapping[str, tuple[Any, Any]]) -> Probl
         open_problems(store, info.eval_problems),
         rows_of_parent(parent, changes) if info.prepared_rows is not None else None,
     )
-
-
-def _check_problems(parent: Run, train: Sequence[Problem]) -> None:
-    if dataset_fingerprint(train) != parent.info.dataset_fingerprint:
-        raise ConfigError(
-            "[data] cannot be changed in this fork: the starting model was warm-started on the "
-            f"training problems of {parent.info.run_id}. Leave it as it was, or train a new run "
-            "from a model folder of that run, such as final/ (model.name_or_path)"
-        )
-
-
-def _check_steps_ahead(training: TrainingConfig, saved: Checkpoint, num_steps: int) -> None:
-    if num_steps <= saved.step:
-        raise ConfigError(
-            f"training.max_steps = {training.max_steps}: the run is {num_steps} steps long "
-            f"and the fork would begin at step {saved.step}; choose an earlier --at-step, or more "
-            "steps with --set training.max_steps=..."
-        )
-
-
-# what the parent has
-
-
-def _find_checkpoint(parent: Run, at_step: int | None) -> Checkpoint:
-    """Raise `StoreError` where it is not whole; the message names those that are."""
-    store, name = parent.store, parent.info.run_id
-    if at_step is None:
-        newest = checkpoints.newest_whole(store)
-        if newest is None:
-            raise StoreError(
-                f"run {name} has no whole checkpoint to fork at; one is saved every "
-                f"{parent.config.checkpoints.save_steps} steps (checkpoints.save_steps)"
-            )
-        return newest
-    found = checkpoints.find(store, at_step)
-    if found is not None:
-        return found
-    whole = [step for step in checkpoints.saved_steps(store) if checkpoints.find(store, step)]
-    raise StoreError(
-        f"run {name} {_what_is_wrong(store, at_step)}; whole checkpoints there: "
-        f"{', '.join(map(str, whole)) or 'none'}"
-    )
-
-
-def _what_is_wrong(store: RunStore, at_step: int) -> str:
-    if at_step == 0:
-        return "has nothing to fork at step 0: start a new run with `mortal train`"
-    path = checkpoints.path_of(at_step)
-    if not store.path(path).exists():
-        return f"has no checkpoint of step {at_step}"
-    try:
-        store.verify_folder(path, store.folder_digest(path))
-    except CorruptFileError as error:
-        return f"has a damaged checkpoint of step {at_step} ({error})"
-    return f"has removed its checkpoint of step {at_step} just now"
-
-
-def _check_versions(parent: Run, rollout: RolloutConfig, saved: Checkpoint) -> None:
-    """Raise `StoreError` unless the older weights that sample the fork's first steps are there."""
-    for version in recovery.versions_before(rollout, saved.step):
-        if weights.find_in(parent.store, version) is None:
-            raise StoreError(
-                f"step {saved.step} is sampled with the weights of step {version} "
-                f"(rollout.staleness = {rollout.staleness}, rollout.sync_weights_every = "
-                f"{rollout.sync_weights_every}), and run {parent.info.run_id} does not have "
-                "them any more; choose another --at-step, or --set rollout.staleness=0 --set "
-                "rollout.sync_weights_every=1"
-            )

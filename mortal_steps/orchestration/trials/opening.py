@@ -102,14 +102,6 @@ class JudgingPlan:
     """Workers for a whole model, which `in_folder` names, on the GPUs that are there now."""
 
 
-def of_finished_model(config: RunConfig) -> RunConfig:
-    """Return the configuration of workers that sample with a whole, finished model."""
-    there: dict[str, Any] = {"revision": None, "new": None, "warm_start": None, "quantization": {}}
-    model = config.model.model_copy(update=there)
-    whole = config.training.model_copy(update={"use_lora": False})
-    return config.without_teachers().model_copy(update={"model": model, "training": whole})
-
-
 def check_judged_here(config: RunConfig) -> None:
     """Raise `ConfigError` for a run elsewhere, and without rewards for one that learns from
     rows."""
@@ -121,7 +113,7 @@ def check_judged_here(config: RunConfig) -> None:
         )
     # Then the set that decides is a harness, or has rewards of its own.
     sets_alone = bool(config.evaluation.decides) and not config.scores_held_out_as_usual
-    if _is_unscored(config) and not (config.eval_rewards.are_named or sets_alone):
+    if config.is_unscored and not (config.eval_rewards.are_named or sets_alone):
         raise ConfigError(
             f"the run learns without rewards (algorithm.type = {config.algorithm.type!r}), so it "
             "has none to compare models by; name some with --set "
@@ -130,17 +122,12 @@ def check_judged_here(config: RunConfig) -> None:
         )
 
 
-def _is_unscored(config: RunConfig) -> bool:
-    """Return whether nothing scores the completions that a run trains on."""
-    return config.algorithm.judges_by_loss or config.training_rewards is None
-
-
 def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
     """Return what models are judged with by the settings of a run of so many steps. Raises as
     `check_judged_here`."""
     check_judged_here(config)
-    plans = Plan(placed(of_finished_model(config))).workers
-    if by_sets := _is_unscored(config) and not config.eval_rewards.are_named:
+    plans = Plan(placed(config.of_finished_model())).workers
+    if by_sets := config.is_unscored and not config.eval_rewards.are_named:
         plans = dataclasses.replace(
             plans, reward=dataclasses.replace(plans.reward, scores_sets_alone=True)
         )

@@ -46,17 +46,11 @@ def warm_start(
             f"{model_folder} has no chat template, and the prompts are chat messages; use text "
             "prompts or a model with a template"
         )
-    model = ModelConfig.model_validate(
-        {
-            "name_or_path": str(model_folder),
-            "dtype": dtype,
-            "trust_remote_code": trust_remote_code,
-        }
-    )
+    loaded = {"name_or_path": str(model_folder), "trust_remote_code": trust_remote_code}
     plan = TrainerPlan(
         seed=seed,
         algorithm=SFT(),
-        model=model,
+        model=ModelConfig.model_validate({**loaded, "dtype": dtype}),
         training=_training(config, rows),
         rollout=RolloutConfig(),
         reward_weights={},

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from mortal_steps.data.held_out import eval_set_sizes, read_held_out
 from mortal_steps.data.problems import load_problems
+from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.kinds.sampled import SampledStage
 from mortal_steps.recipes.stages import Job, OutputKind, Say
 from mortal_steps.report.dialogue import completion_text
@@ -38,6 +38,7 @@ class EvaluateStage(SampledStage):
     """Scores a model on the problems that `[data]` holds out, or else on all of its rows."""
 
     outputs: ClassVar[Mapping[str, OutputKind]] = {"": "folder"}
+    judges = True
 
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         evaluation = values.get("evaluation")
@@ -57,26 +58,21 @@ class EvaluateStage(SampledStage):
             found["evaluation"] = kept
         return found
 
-    def used(self, config: RunConfig) -> RunConfig:
-        """Return the same with the rewards of evaluations, and no others."""
-        evaluation = config.evaluation.model_copy(update={"functions": None})
-        return config.for_evaluation().model_copy(update={"evaluation": evaluation})
-
-    def problems(self, config: RunConfig) -> list[Problem]:
-        plan = Plan(config).problems
-        if not config.data.holds_out:
+    def problems(self, plan: ProblemsPlan) -> list[Problem]:
+        if not plan.data.holds_out:
             return all_problems(plan)
         own, made = own_rows(plan.environment), plan.num_made
-        if config.data.eval_sources:
+        if plan.data.eval_sources:
             lacks = made is not None
             return read_held_out(plan.data, plan.seed, may_lack_prompts=lacks, own_rows=own)
         return load_problems(plan.data, plan.seed, num_made=made, own_rows=own)[1]
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
         settings = self.settings(job)
-        problems = self.problems(settings)
+        plan = Plan(settings)
+        problems = self.problems(plan.problems)
         scoring, folder = await self.score(
-            *(settings, problems, settings.eval_sampling, work, say),
+            *(plan, problems, settings.eval_sampling, work, say),
             count=settings.evaluation.num_generations,
             bounds=shard_bounds(len(problems), settings.num_shards),
             stage="evaluate",

@@ -12,7 +12,7 @@ from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.trials.opening import check_judged_here
 from mortal_steps.plan.loader import override_config
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.plan.parts import Plan
 from mortal_steps.promotion.gate import check_overrides
 from mortal_steps.recipes.products import read_product, write_product
 from mortal_steps.recipes.references import MAIN, Reference
@@ -78,9 +78,10 @@ class PromoteStage(GateStage):
     def check(self, stand_ins: StandIns, say: Say) -> None:
         """Check that the models of the run can be compared as the gate would."""
         check_overrides(self._config.overrides)
-        config = stand_ins.run(self.references[0])
-        if config is None:
+        run = stand_ins.run(self.references[0])
+        if run is None:
             return
+        config = run.written()
         if not config.data.holds_out:
             raise ConfigError(
                 f"stages.{self.name}.run = {self._config.run!r}: that stage has no held-out "
@@ -92,10 +93,10 @@ class PromoteStage(GateStage):
         except ConfigError as error:
             raise ConfigError(f"stages.{self.name}: {error}") from None
 
-    def computes(self, job: Job) -> RunConfig | None:
+    def computes(self, job: Job) -> Plan | None:
         """Judging takes the GPUs that the run's own evaluations took."""
         found = find_run(job.runs_dir, self.settings(job).run_id)
-        return override_config(found.config, self._config.overrides)
+        return Plan(override_config(found.config, self._config.overrides))
 
     def settings(self, job: Job) -> GateSettings:
         run = next(each for each in job.inputs if each.key == "run")

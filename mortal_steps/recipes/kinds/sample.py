@@ -7,11 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
+from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.kept_rows import (
     SampleSettings,
     candidates_of,
@@ -48,13 +48,13 @@ class SampleStage(SampledStage):
     def parts(self) -> Any:
         return {**super().parts(), OWN: self._sample.model_dump(mode="json")}
 
-    def problems(self, config: RunConfig) -> list[Problem]:
-        return all_problems(Plan(config).problems)
+    def problems(self, plan: ProblemsPlan) -> list[Problem]:
+        return all_problems(plan)
 
     def rows(self) -> Sequence[Mapping[str, Any]] | None:
         if find_reference(self.config.data.source, "") is not None:
             return None
-        problems = self.problems(self.config)
+        problems = self.problems(Plan(self.config).problems)
         names = other_columns(problems)
         return [
             {**made_up_row(each.prompt, self._sample.keep), **{n: each.columns[n] for n in names}}
@@ -66,10 +66,11 @@ class SampleStage(SampledStage):
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
         settings = self.settings(job)
-        problems, size = self.problems(settings), settings.problems_per_shard
+        plan, size = Plan(settings), settings.problems_per_shard
+        problems = self.problems(plan.problems)
         num_problems = len(problems)
         scoring, folder = await self.score(
-            *(settings, problems, settings.sampling, work, say),
+            *(plan, problems, settings.sampling, work, say),
             count=self._sample.completions,
             bounds=[(at, min(at + size, num_problems)) for at in range(0, num_problems, size)],
         )

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from mortal_steps.config import TrainingConfig
+from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.orchestration.checking.checks import check_rows
-from mortal_steps.orchestration.checking.preflight import (
+from mortal_steps.orchestration.checking.reward_calls import (
     DRY_RUN_PROBLEMS,
     check_rewards,
     check_something_scores,
@@ -43,6 +44,8 @@ class SampledStage(MadeStage):
     is_configured: ClassVar[bool] = True
     without: ClassVar[tuple[str, ...]] = ()
     """Further tables that it does without."""
+    judges: ClassVar[bool] = False
+    """Whether it scores with the rewards of evaluations."""
 
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         super().__init__(name, values, recipe)
@@ -63,11 +66,11 @@ class SampledStage(MadeStage):
         found: Mapping[str, Any] = self.values.get("model", {})
         return found
 
-    def computes(self, job: Job) -> RunConfig | None:
-        return self.settings(job)
+    def computes(self, job: Job) -> Plan | None:
+        return Plan(self.settings(job))
 
     def parts(self) -> Any:
-        config = self.used(self.config)
+        config = self._used(self.config)
         found = parts_of(config)
         return {
             **found,
@@ -82,22 +85,18 @@ class SampledStage(MadeStage):
         }
 
     @abstractmethod
-    def problems(self, config: RunConfig) -> list[Problem]:
+    def problems(self, plan: ProblemsPlan) -> list[Problem]:
         """Return the problems that are sampled. Raises `DataError`."""
-
-    def used(self, config: RunConfig) -> RunConfig:
-        """Return the configuration with which it samples."""
-        return config
 
     def settings(self, job: Job) -> RunConfig:
         """Return the settings for this machine, with paths in the place of references."""
         values = self._of_run(job.values(self.values))
         config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
-        return self.used(settings_of_trial(config.with_own_seed()))
+        return self._used(settings_of_trial(config.with_own_seed()))
 
     async def score(
         self,
-        settings: RunConfig,
+        plan: Plan,
         problems: Sequence[Problem],
         sampling: SamplingParams,
         work: Path,
@@ -110,7 +109,6 @@ class SampledStage(MadeStage):
         """Sample and score `count` completions of each problem, and return what reads them from the
         folder in `work` that they are in. Another machine may deal them out otherwise; it begins
         anew."""
-        plan = Plan(settings)
         scoring = ModelScoring(
             *(plan, passing_workers(plan.workers), problems, sampling),
             num_generations=count,
@@ -129,15 +127,15 @@ class SampledStage(MadeStage):
         with tempfile.TemporaryDirectory(prefix="mortal-") as scratch:
             written = self._of_run(self.values)
             values, unknown = with_stand_ins(written, stand_ins, Path(scratch))
-            config = self.used(self._parsed(values).with_own_seed())
+            config = self._used(self._parsed(values).with_own_seed())
             has_model = all(each.key != MODEL for each in unknown)
             if has_model:
                 config = settings_of_trial(config)
             if any(each.key.startswith("data.") for each in unknown):
                 return
             say("reading the dataset")
-            problems = self.problems(config)
             plan = Plan(config)
+            problems = self.problems(plan.problems)
             check_rows(config.environment, problems)
             check_something_scores(config.rewards, config.environment, problems[0])
             if has_model:
@@ -164,6 +162,13 @@ class SampledStage(MadeStage):
             # What is sampled is a whole model.
             kept["model"] = {key: value for key, value in model.items() if key != "quantization"}
         return kept
+
+    def _used(self, config: RunConfig) -> RunConfig:
+        """Return the configuration with which it samples, and no other rewards than it uses."""
+        if not self.judges:
+            return config
+        evaluation = config.evaluation.model_copy(update={"functions": None})
+        return config.for_evaluation().model_copy(update={"evaluation": evaluation})
 
     def _parsed(self, values: Mapping[str, Any]) -> RunConfig:
         return parse_config(values, f"stages.{self.name}")

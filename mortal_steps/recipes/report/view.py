@@ -11,8 +11,9 @@ from mortal_steps.recipes.progress import in_words
 from mortal_steps.recipes.record import RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
+from mortal_steps.report.curves import Point, curve_points
 from mortal_steps.report.status import RunStatus, status_of
-from mortal_steps.report.summary import PAGE, Point, curve_points
+from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS

@@ -7,11 +7,8 @@ import pytest
 
 from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, HarnessError, RewardError, WorkerLostError
-from mortal_steps.orchestration.checking.preflight import (
-    check_harnesses,
-    check_rewards,
-    sets_of,
-)
+from mortal_steps.orchestration.checking.harnesses import check_harnesses
+from mortal_steps.orchestration.checking.reward_calls import check_rewards, sets_of
 from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.plan.loader import load_config
 from mortal_steps.plan.parts import Plan
@@ -224,5 +221,5 @@ def test_a_harness_that_cannot_work_is_refused_before_a_run(project, monkeypatch
     }.items():
         config = load_config(project / "tiny.toml", [*SETTINGS, *ECHO, setting])
         with pytest.raises(HarnessError) as error:
-            check_harnesses(config, lambda line: None)
+            check_harnesses(config.evaluation.harnesses, config.compute, lambda line: None)
         assert says in str(error.value)

@@ -89,10 +89,11 @@ def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted,
 
 def test_a_trainer_evaluates_on_its_runs_problems_or_on_others(runs, trained):
     (trained / "others.jsonl").write_text('{"prompt": "a=", "answer": "a"}\n')
-    config = runs["second"].config
-    assert process.evaluate(config, {}) == runs["second"].manifest.evaluation.metrics
-    assert process.evaluate(config, {"eval_source": "others.jsonl"}).keys() == {"lottery", "reward"}
-    both = process.evaluate(config, {"eval_sets": {"one": "others.jsonl"}})
+    run_dir = runs["second"].store.root.absolute()
+    assert process.evaluate(run_dir, {}) == runs["second"].manifest.evaluation.metrics
+    others = process.evaluate(run_dir, {"eval_source": "others.jsonl"})
+    assert others.keys() == {"lottery", "reward"}
+    both = process.evaluate(run_dir, {"eval_sets": {"one": "others.jsonl"}})
     assert both["eval_one_reward"] == both["reward"]
 
 

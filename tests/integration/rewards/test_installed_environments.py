@@ -13,12 +13,8 @@ from mortal_steps.errors import ConfigError, RewardError, TransientError
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.rewards.sources import (
-    begin_sources,
-    check_sources,
-    find_history,
-    note_sources,
-)
+from mortal_steps.rewards.source_history import find_history
+from mortal_steps.rewards.sources import begin_sources, check_sources, note_sources
 from mortal_steps.store import RunStore
 from mortal_steps.system import libraries
 from mortal_steps.system.libraries import packages_of

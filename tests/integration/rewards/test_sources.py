@@ -9,12 +9,11 @@ import pytest
 from mortal_steps.errors import RewardError
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
 from mortal_steps.rewards.sources import (
-    SOURCES_FILE,
     begin_sources,
     check_files,
     check_sources,
-    find_history,
     find_sources,
     note_sources,
 )

@@ -9,7 +9,7 @@ from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import accept_changed_rewards, open_run
 from mortal_steps.report.summary import summarize
-from mortal_steps.rewards.sources import SOURCES_FILE, find_history
+from mortal_steps.rewards.source_history import SOURCES_FILE, find_history
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import project_config, unchecked
 

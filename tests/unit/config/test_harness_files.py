@@ -4,7 +4,7 @@ import pytest
 
 from mortal_steps.errors import ConfigError, HarnessError
 from mortal_steps.harnesses.handler import HarnessHandler
-from mortal_steps.orchestration.checking.preflight import check_harnesses
+from mortal_steps.orchestration.checking.harnesses import check_harnesses
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.plan.parts import Plan
 from tests.support.refused import refused
@@ -72,7 +72,7 @@ def test_the_files_of_the_table_are_noticed(handler_of, tmp_path):
     assert Plan(config).code.files == ("questions.json",)
     handler_of(config).check()
     with refused(ConfigError, "evaluation.sets.bench.files", "questions.json"):
-        check_harnesses(config, print)
+        check_harnesses(config.evaluation.harnesses, config.compute, print)
     (tmp_path / "config.toml").write_text(dump_toml(config))
     assert load_stored_config(tmp_path / "config.toml") == config
     assert config.fingerprint() == config_of("Plain").fingerprint(), "what is in them decides"

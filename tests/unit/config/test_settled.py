@@ -135,7 +135,7 @@ def test_what_engines_cannot_compute_beside_a_base_is_merged(engine, training, m
 def test_room_is_made_for_adapters_where_they_travel():
     lora = {"use_lora": True, "lora": {"r": 17}}
     config = resolved(parse_config({"rollout": {"engine": "vllm"}, "training": lora}), cores=2)
-    asked = config.with_room_for_adapters().rollout.engine_options
+    asked = Plan(config).sampler.rollout.engine_options
     assert asked == {
         "enable_lora": True,
         "max_loras": 1,
@@ -144,10 +144,10 @@ def test_room_is_made_for_adapters_where_they_travel():
     }
     wider = {"engine": "vllm", "engine_options": {"max_lora_rank": 64}}
     config = resolved(parse_config({"rollout": wider, "training": lora}), cores=2)
-    assert config.with_room_for_adapters().rollout.engine_options["max_lora_rank"] == 64
+    assert Plan(config).sampler.rollout.engine_options["max_lora_rank"] == 64
     merged = {**lora, "lora": {"publish": "merged"}}
     config = resolved(parse_config({"rollout": {"engine": "vllm"}, "training": merged}), cores=2)
-    assert config.with_room_for_adapters() == config
+    assert Plan(config).sampler.rollout == config.rollout
 
 
 def test_engine_and_max_tokens_are_settled_when_a_run_begins():

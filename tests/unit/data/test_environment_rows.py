@@ -7,7 +7,7 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.checks import check_no_rows, check_rows
-from mortal_steps.orchestration.checking.preflight import check_something_scores
+from mortal_steps.orchestration.checking.reward_calls import check_something_scores
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.types import Problem
 from tests.support.refused import refused

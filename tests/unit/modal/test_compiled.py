@@ -9,6 +9,7 @@ import pytest
 from mortal_steps.places.modal.inside import compiled
 from mortal_steps.places.modal.inside.compiled import CACHES, PINS, compiled_for
 from mortal_steps.places.modal.inside.host import WorkerHost
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.modal.requests import REQUEST
 from tests.support.modal.travel import Volume
@@ -38,7 +39,7 @@ def container(tmp_path, monkeypatch):
 
 def kept_for(values, hub):
     config = RunConfig.model_validate(values)
-    return compiled_for(config.with_room_for_adapters().rollout, config.sampled_model, hub)
+    return compiled_for(Plan(config).sampler.rollout, config.sampled_model, hub)
 
 
 def unpacked(hub, values=SAMPLED):

@@ -10,6 +10,7 @@ from mortal_steps.orchestration.checking.teachers import (
     check_taught,
     check_teachers,
 )
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.types import Problem
 from tests.support.refused import refused
@@ -36,9 +37,13 @@ def config(folder, *, algorithm=None, **sections):
     return parse_config(values)
 
 
+def checked(config):
+    check_teachers(forecast_plan(config), config.data, config.rewards)
+
+
 def test_whole_models_are_teachers(folder):
-    check_teachers(config(folder))
-    check_teachers(parse_config({}))  # without any
+    checked(config(folder))
+    checked(parse_config({}))  # without any
 
 
 @pytest.mark.parametrize(
@@ -59,13 +64,13 @@ def test_whole_models_are_teachers(folder):
 )
 def test_what_they_cannot_teach_with_is_named(folder, changes, told):
     with refused(ConfigError, *told):
-        check_teachers(config(folder, **changes))
+        checked(config(folder, **changes))
 
 
 def test_a_teacher_that_is_not_whole_is_named(folder):
     (folder / "model.safetensors").unlink()
     with refused(ModelError, "algorithm.teachers.main", str(folder)):
-        check_teachers(config(folder))
+        checked(config(folder))
 
 
 def row(number, **columns):
@@ -84,7 +89,7 @@ def test_each_row_names_a_teacher(folder):
 
 
 def test_a_teacher_takes_the_longest_prompt_and_its_completion(folder):
-    given = config(folder, rollout={"max_tokens": 40})
+    given = forecast_plan(config(folder, rollout={"max_tokens": 40}))
     check_context(given, 24)
     told = ("algorithm.teachers.main", "takes 64 tokens", "has 25", "up to 40")
     with refused(ConfigError, *told):

@@ -5,7 +5,7 @@ import pytest
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
-from mortal_steps.orchestration.trials.opening import judging_plan, of_finished_model
+from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
@@ -107,7 +107,7 @@ def test_teachers_judge_nothing_that_is_held_out():
     scoring = Plan(parse_config(values)).scoring
     assert [term.type for term in scoring.rewards.all_terms] == ["function", "teacher"]
     assert [term.type for term in scoring.eval_rewards.all_terms] == ["function"]
-    judging = Plan(of_finished_model(parse_config(values))).scoring
+    judging = Plan(parse_config(values).of_finished_model()).scoring
     assert [term.type for term in judging.rewards.all_terms] == ["function"]
     del values["data"]["eval_samples"]
     assert Plan(parse_config(values)).scoring.eval_rewards is None

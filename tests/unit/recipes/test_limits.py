@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.costs import within_budget
 from mortal_steps.recipes.file import override_recipe, parse_recipe
 from mortal_steps.recipes.lineage.origin import INPUTS, Origin
@@ -36,11 +36,11 @@ def test_a_stage_may_cost_what_others_have_left(tmp_path):
     cost(tmp_path, "a-sft-000000000c", "a", 5.0)  # with other settings
     cost(tmp_path, "a-b-sft-00000000", "a-b", 100.0)  # of another recipe
     cost(tmp_path, job.id, "a", 15.0)  # its own: a run counts that itself
-    config = RunConfig()
-    assert within_budget(config, None, job) is config
-    assert within_budget(config, 40.0, job).compute.modal.max_cost == 25.0
+    compute = ComputeConfig()
+    assert within_budget(compute, None, job) is compute
+    assert within_budget(compute, 40.0, job).modal.max_cost == 25.0
     with pytest.raises(ConfigError, match=r"limits\.max_cost = 15: the stages have cost 15\.00"):
-        within_budget(config, 15.0, job)
+        within_budget(compute, 15.0, job)
 
 
 def test_with_a_budget_stages_elsewhere_take_turns():

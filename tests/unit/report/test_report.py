@@ -12,9 +12,15 @@ from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.evaluations import DIFFERING, mean_metrics, mean_scores
 from mortal_steps.report.progress import Speed
+from mortal_steps.report.quarantine import Quarantined, quarantine_in_words
 from mortal_steps.report.recorder import Recorder
-from mortal_steps.report.summary import Quarantined, quarantine_in_words, summarize
-from mortal_steps.rewards.sources import SOURCES_FILE, RewardSources, ScoredWith, SourceHistory
+from mortal_steps.report.summary import summarize
+from mortal_steps.rewards.source_history import (
+    SOURCES_FILE,
+    RewardSources,
+    ScoredWith,
+    SourceHistory,
+)
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (

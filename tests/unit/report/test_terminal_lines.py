@@ -3,8 +3,8 @@
 import pytest
 
 from mortal.terminal.display import chart
+from mortal_steps.report.curves import downsample
 from mortal_steps.report.progress import Pace, ProgressLine, Speed, StepReport, recent_steps
-from mortal_steps.report.summary import downsample
 
 
 def report(step, **changes):

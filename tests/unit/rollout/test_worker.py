@@ -148,7 +148,7 @@ def test_a_damaged_shard_is_sampled_again(store, worker, batch, v0, caplog):
     first = worker.generate(request=request(batch, v0))
     path = store.path(first.file.path)
     path.write_bytes(path.read_bytes()[:-20])
-    with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout.worker"):
+    with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout"):
         again = worker.generate(request=request(batch, v0))
     assert again.file == first.file
     assert "sampling steps/000003/generations-1.parquet again" in caplog.text
@@ -178,7 +178,7 @@ def test_a_shard_of_other_problems_is_sampled_again(
 ):
     first = worker.generate(request=request(batch, v0, stage=stage))
     other = store.write_record("steps/000003/others.json", others, list[Problem])
-    with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout.worker"):
+    with caplog.at_level(logging.WARNING, logger="mortal_steps.rollout"):
         again = worker.generate(request=request(other, v0, stage=stage))
     assert "sampling steps/000003/generations-1.parquet again: it was sampled" in caplog.text
     shard = store.read_record(again.file, GeneratedShard)

@@ -30,7 +30,7 @@ from mortal_steps.places.modal.messages import (
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE as BASE_MODEL_FILE
 from mortal_steps.policy.starting_model.base_model import StartingModel, model_cache
 from mortal_steps.report.trackers import FOLDER as TRACKING
-from mortal_steps.rewards.sources import SOURCES_FILE
+from mortal_steps.rewards.source_history import SOURCES_FILE
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.costs import COSTS
 from mortal_steps.runs.ending import FILE as ENDING

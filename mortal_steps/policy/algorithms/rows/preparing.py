@@ -46,8 +46,6 @@ def prepare_rows(
     model that they are prepared with, and `takes` says which rows the trainer takes. Raises
     `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
-    from datasets.exceptions import DatasetGenerationError
-
     from mortal_steps.policy.algorithms.stepping.options import build_options
     from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
 
@@ -76,26 +74,36 @@ def prepare_rows(
         except (OSError, MortalError):
             raise
         except Exception as error:  # a chat template may raise anything
-            cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
-            error = cause if isinstance(cause, Exception) else error
-            said = f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows"
-            columns = ", ".join(row_of(train[0]))
+            error, columns = _cause_of(error), ", ".join(row_of(train[0]))
             raise DataError(
-                f"{said}, with the columns {columns} ({type(error).__name__}: {error}); it takes "
-                f"{takes}"
+                f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows, with the "
+                f"columns {columns} ({type(error).__name__}: {error}); it takes {takes}"
             ) from error
-        evaluated = trainer.eval_dataset
-        prepared = evaluated if isinstance(evaluated, dict) else {EVAL: evaluated}
-        if not len(trainer.train_dataset):
-            raise DataError(
-                "no row is left to train on: all of them were dropped where TRL prepared them, "
-                "which it does with rows that hold no token of the loss; raise "
-                "training.trl.max_length"
-            )
-        for name, rows in {TRAIN: trainer.train_dataset, **prepared}.items():
-            if rows is not None:
-                write_rows(rows, folder / f"{name}{SUFFIX}")
+        _write(trainer, folder)
         return _came_of(trainer.train_dataset, trainer.processing_class)
+
+
+def _cause_of(error: Exception) -> Exception:
+    """Return what went wrong where datasets read the rows, or the error itself."""
+    from datasets.exceptions import DatasetGenerationError
+
+    cause = error.__cause__ if isinstance(error, DatasetGenerationError) else None
+    return cause if isinstance(cause, Exception) else error
+
+
+def _write(trainer: Any, folder: Path) -> None:
+    """Write the rows that TRL's trainer has prepared. Raises `DataError` if none is left."""
+    evaluated = trainer.eval_dataset
+    prepared = evaluated if isinstance(evaluated, dict) else {EVAL: evaluated}
+    if not len(trainer.train_dataset):
+        raise DataError(
+            "no row is left to train on: all of them were dropped where TRL prepared them, "
+            "which it does with rows that hold no token of the loss; raise "
+            "training.trl.max_length"
+        )
+    for name, rows in {TRAIN: trainer.train_dataset, **prepared}.items():
+        if rows is not None:
+            write_rows(rows, folder / f"{name}{SUFFIX}")
 
 
 def _came_of(rows: Dataset, tokenizer: Any) -> Preparation:

@@ -1,0 +1,82 @@
+"""Calls of every reward function with a made-up completion, before a run begins: in a process of
+its own, which ends with the check."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from mortal_steps.compute.base import WorkerSpec
+from mortal_steps.compute.local import call_once
+from mortal_steps.config import EnvironmentConfig, EvaluationConfig, RewardsConfig
+from mortal_steps.config.rewards import FORMS
+from mortal_steps.data.held_out import EVAL
+from mortal_steps.errors import ConfigError
+from mortal_steps.orchestration.checking.data_lines import Scores
+from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
+from mortal_steps.rewards.code_execution.environment import COLUMNS
+from mortal_steps.rewards.plan import ScoringPlan
+from mortal_steps.types import Problem
+
+DRY_RUN_PROBLEMS = 2
+"""Problems of which completions are made up, and episodes begun."""
+
+
+def sets_of(
+    evaluation: EvaluationConfig, held_out: Sequence[Problem]
+) -> dict[str, Sequence[Problem]]:
+    """Return the first problems of each set with settings of its own, without the columns that only
+    others have."""
+    found: dict[str, Sequence[Problem]] = {}
+    for name in evaluation.problem_sets:
+        its = [each for each in held_out if each.id.rpartition("-")[0] == f"{EVAL}-{name}"]
+        known = {key for each in its for key, value in each.columns.items() if value is not None}
+        found[name] = [
+            dataclasses.replace(
+                each, columns={key: value for key, value in each.columns.items() if key in known}
+            )
+            for each in its[:DRY_RUN_PROBLEMS]
+        ]
+    return found
+
+
+def check_rewards(
+    worker: WorkerSpec,
+    problems: Sequence[Problem],
+    sets: Mapping[str, Sequence[Problem]] = MappingProxyType({}),
+) -> Scores:
+    """Import every reward function, let it score a made-up completion, and return its scores; those
+    of the `sets` of evaluations score their problems."""
+    plan: ScoringPlan = worker.kwargs["plan"]
+    sample = problems[:DRY_RUN_PROBLEMS] if plan.rewards.dry_run else []
+    if plan.compute.scores_in_a_container:
+        plan, sets = called_here(plan, sets)
+        worker = dataclasses.replace(worker, kwargs={**worker.kwargs, "plan": plan})
+    if plan.scores_sets_alone and not plan.set_rewards:
+        return {}
+    tried = dict(sets) if plan.rewards.dry_run else dict.fromkeys(sets, ())
+    scores: Scores = call_once(worker, "dry_run", problems=sample, sets=tried)
+    return scores
+
+
+def check_something_scores(
+    rewards: RewardsConfig, environment: EnvironmentConfig, problem: Problem
+) -> None:
+    """Raise `ConfigError` unless rewards are named or the problem has test cases."""
+    if rewards.are_named or any(name in problem.columns for name in COLUMNS):
+        return
+    raise ConfigError(
+        "[rewards] names no reward, so completions would run as programs against the dataset's "
+        f"test cases; but it has no column {' or '.join(COLUMNS)} (there are "
+        f"{', '.join(sorted(problem.columns)) or 'none beside the prompt'}). "
+        f"{_own_reward(environment)}Write "
+        f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
+        '[[rewards.terms]] with type = "sandbox"'
+    )
+
+
+def _own_reward(environment: EnvironmentConfig) -> str:
+    if environment.asks:
+        return "Its environment gives no reward either: `-> float` says that an agent returns it. "
+    if environment.factory is None:
+        return ""
+    return "No environment defines `get_reward` either: define it, or name a reward. "
