@@ -52,7 +52,7 @@ class NoticeEvents:
         if not self._server.away:
             self._sending = asyncio.create_task(self._send())
 
-    async def close(self, patience_s: float) -> None:
+    async def close(self, patience_s: float = 0.0) -> None:
         """Return once all notices are sent, or after so long without success: 0 is one attempt."""
         if self._sending is not None:
             await self._sending
