@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.support.forked_commands import STARTING, preloaded_holder
-
-__all__ = ["preloaded_holder"]
+from tests.support.forked_commands import HolderOfPytest, fork_by
 
 INTERPRETERS = (
     "compute/",
@@ -15,20 +13,24 @@ INTERPRETERS = (
     "sandbox/",
     "rewards/test_host_process.py",
     "rewards/test_import_order.py",
+    "serving/test_exporting.py",
 )
 """Tests of how interpreters start, and of what they see."""
 
 
+@pytest.fixture(scope="session")
+def holder():
+    return HolderOfPytest()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def processes_are_forked(request):
-    """Elsewhere workers, and hosts of users' code, are forked off a process that has imported what
+def processes_are_forked(request, holder):
+    """Elsewhere workers, and hosts of rewards, are forked off a process that has imported what
     they need."""
     name = request.path.relative_to(request.config.rootpath / "tests/integration").as_posix()
     if name.startswith(INTERPRETERS):
         yield
         return
-    holder = request.getfixturevalue("preloaded_holder")
     with pytest.MonkeyPatch.context() as patch:
-        for place in STARTING:
-            patch.setattr(place, "Child", holder.child)
+        fork_by(holder, patch.setattr)
         yield

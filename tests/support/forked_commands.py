@@ -8,9 +8,11 @@ and the stages of a recipe. Tests of how interpreters start use `subprocess`.
 
 import atexit
 import contextlib
+import dataclasses
 import fnmatch
 import functools
 import importlib
+import json
 import multiprocessing
 import os
 import pickle
@@ -30,9 +32,14 @@ from pathlib import Path
 import pytest
 
 from mortal_steps.compute import container, forkserver, local_container
+from mortal_steps.errors import ModelError
+from mortal_steps.harnesses import running
 from mortal_steps.hosts import inside
 from mortal_steps.hosts import process as host_process
+from mortal_steps.policy.model_files import exporting
 from mortal_steps.policy.ranks import follower, machines
+from mortal_steps.rewards import host as reward_host
+from mortal_steps.serving import models
 from mortal_steps.system import asked, child, forks
 from mortal_steps.system.asked import AskedProcess
 from mortal_steps.system.child import Child
@@ -177,14 +184,12 @@ MODULES = {
     container.__name__: (0,),
     inside.__name__: (0, 1, 2),
     follower.__name__: (0, 1, 7),
+    exporting.__name__: (),
     STAGE: (0,),
 }
 """What is forked in place of an interpreter, and which of its arguments are descriptors, or several
 with commas between them."""
 
-
-STARTING = (forkserver, local_container, host_process)
-"""Modules whose `Child` is a process of `MODULES`."""
 
 READ_BY_IMPORTS = ("HF_*", "TRANSFORMERS_*", "TORCH_*", "CUDA_*", "PYTHONPATH")
 QUIET = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS")
@@ -210,27 +215,6 @@ def fork_ranks():
     machines.Child = Holder().child
 
 
-def fork_hosts():
-    """Have this process, which has done nothing, fork the hosts that it starts."""
-    host_process.Child = Holder().child
-
-
-@pytest.fixture(scope="session")
-def preloaded_holder():
-    """A holder forked off the preloaded process."""
-
-    def start(orders):
-        args = (_Given(orders.fileno()),)
-        training_forks().Process(target=_hold_for_pytest, args=args, daemon=True).start()
-
-    return Holder(start)
-
-
-def _hold_for_pytest(orders):
-    _forget_pytest()
-    _hold(socket.socket(fileno=orders))
-
-
 def _forget_pytest():
     tempfile.tempdir = None  # found anew, in the environment
     sys.path[:] = [each for each in sys.path if each not in ("", str(ROOT))]
@@ -240,22 +224,52 @@ def _fork_what_is_started():
     """Have this process, which has done nothing, fork whatever it starts of `MODULES`, ranks
     apart."""
     holder = Holder()
-    for place in STARTING:
-        place.Child = holder.child
+    fork_by(holder, setattr)
     asked.AskedProcess = holder.asked
+
+
+def fork_by(holder, patch):
+    """Have workers, and hosts of rewards and harnesses, forked by the holder. Hosts of environments
+    fork themselves for each episode, which is slower the more they have imported."""
+    for place in (forkserver, local_container):
+        patch(place, "Child", holder.child)
+    for place in (reward_host, running):
+        patch(place, "HostProcess", functools.partial(_HostByHolder, holder))
+    patch(models, "export_in_process", functools.partial(_export, holder))
+
+
+def _export(holder, checkpoint, folder, export):
+    """In place of `export_in_process`."""
+    arguments = [str(checkpoint), str(folder), json.dumps(dataclasses.asdict(export))]
+    command = [sys.executable, "-P", "-m", exporting.__name__, *arguments]
+    with tempfile.TemporaryFile() as output:
+        if holder.child(command, pass_fds=[], output=output).wait():
+            output.seek(0)
+            raise ModelError(f"{checkpoint} cannot be exported:\n{output.read().decode()}")
+
+
+class _HostByHolder(host_process.HostProcess):
+    def __init__(self, holder, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._holder = holder
+
+    def _launch(self):
+        with _launching, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(host_process, "Child", self._holder.child)
+            super()._launch()
+
+
+_launching = threading.Lock()
 
 
 class Holder:
     """A process that nothing has happened to. Off it processes are forked that are interpreters
     elsewhere, `python -P -m MODULE ARGUMENT...` of `MODULES`."""
 
-    def __init__(self, started=None):
-        """Fork it off this process, which has done nothing, unless `started` starts it."""
+    def __init__(self):
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            if started is not None:
-                started(theirs)
-            elif os.fork() == 0:
+            if os.fork() == 0:
                 self._orders.close()
                 _hold(theirs)
 
@@ -283,6 +297,26 @@ class Holder:
         if module not in MODULES or _of_imports(env) != PRELOADED_WITH:
             return AskedProcess(module, env=env, output=output, grace_s=grace_s)
         return _ForkedAsked(self._orders, module, output=output, env=env)
+
+
+class HolderOfPytest(Holder):
+    """One that begins at the first need, and is forked off the preloaded process."""
+
+    def __init__(self):
+        pass
+
+    @functools.cached_property
+    def _orders(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            args = (_Given(theirs.fileno()),)
+            training_forks().Process(target=_hold_for_pytest, args=args, daemon=True).start()
+        return ours
+
+
+def _hold_for_pytest(orders):
+    _forget_pytest()
+    _hold(socket.socket(fileno=orders))
 
 
 def _hold(orders):
@@ -332,6 +366,8 @@ def _be(module, arguments):
         follower.main(*arguments)
     elif module == container.__name__:
         container.serve_owner(int(arguments[0]))
+    elif module == exporting.__name__:
+        exporting.main(*arguments)
     elif module == inside.__name__:
         inside.serve(*map(int, arguments))
     else:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.mortal import Workers
-from tests.support.forked_commands import fork_hosts
 
 AGENTS = {"agent": "shopping", "dated": "dated"}
 """Functions in agents.py."""
@@ -18,7 +17,6 @@ def sample_shard(folder: Path, factory: str) -> None:
 
     `factory`: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`).
     """
-    fork_hosts()
     os.environ["EFFECTS"], os.environ["SAMPLED"] = str(folder / "effects"), str(folder / "sampled")
     case = Case(
         factory=None if factory == "-" else "Shop" if factory in AGENTS else factory,
