@@ -24,10 +24,13 @@ take some 20 s of a core to start. They wait more than they compute."""
 
 LONG = (
     *TOGETHER,
-    "tests/integration/test_extending.py",
-    "tests/integration/test_wheel.py",
+    "tests/integration/test_atropos_run.py",
+    "tests/integration/environments/test_killed_episodes.py",
+    "tests/integration/rollout/test_planted_faults.py",
     "tests/integration/rollout/test_vllm_engine.py",
     "tests/integration/runs/test_corruption.py",
+    "tests/integration/test_extending.py",
+    "tests/integration/test_wheel.py",
     "tests/integration/policy/",
 )
 """What takes longest begins first, so that pytest's processes end at about the same time."""

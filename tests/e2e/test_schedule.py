@@ -98,7 +98,7 @@ def test_the_deployment_resume_goes_on_to_the_bits_of_the_bare_loop(
     with prefect.worker():
         prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, run_id, undisturbed(mortal.folder, settings))
-    task_runs = mortal.runs_of_flow(run_id)
+    task_runs = mortal.ended_runs_of_flow(run_id)
     replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
     assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
     states = {run["state_type"] for run in task_runs}

@@ -24,6 +24,7 @@ def trained(tmp_path_factory, server):
     mortal = Mortal(folder, server.api_url)
     settings = ("--set", KEEP, "--set", "logging.segment_steps=3")
     mortal.output = mortal("train", "tiny.toml", "--run-id", "one", *settings)
+    mortal.task_runs = mortal.ended_runs_of_flow("one")
     return mortal
 
 
@@ -59,7 +60,7 @@ def test_a_run_leaves_what_it_promises(trained):
 
 
 def test_the_server_knows_every_stage_of_every_step(trained):
-    names = {run["name"] for run in trained.runs_of_flow("one")}
+    names = {run["name"] for run in trained.task_runs}
     assert {"warm_start", "start_workers/0", "save_final"} < names
     expected = Counter({("sync_weights", version): 1 for version in range(6)})
     expected += Counter({("evaluate", step): 1 for step in (0, 4, 5)})
@@ -70,7 +71,7 @@ def test_the_server_knows_every_stage_of_every_step(trained):
     assert shown == expected + Counter({("start_workers", 0): 1})
     own = Counter(name.split("/")[0] for name in names if "/" in name)
     assert own["generate"] == 20 and own["train_step"] == 5
-    assert {run["state_type"] for run in trained.runs_of_flow("one")} == {"COMPLETED"}
+    assert {run["state_type"] for run in trained.task_runs} == {"COMPLETED"}
 
 
 def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
@@ -90,7 +91,7 @@ def test_the_page_of_a_run_shows_segments_and_theirs_the_stages(trained):
         of_segment = {"flow_runs": {"id": {"any_": [runs["steps 3-4"]["id"]]}}}
         stages = client.post("/task_runs/filter", json={**of_segment, "limit": 200}).json()
         bar = next(node for _, node in graph["nodes"] if "steps 3-4" in node["label"])
-        (step_2,) = [run for run in trained.runs_of_flow("one") if run["name"] == "train_step/2"]
+        (step_2,) = [run for run in trained.task_runs if run["name"] == "train_step/2"]
         assert bar["start_time"] > step_2["start_time"]
         assert bar["start_time"] < bar["end_time"]
         shown = stages_shown(run["name"] for run in stages)

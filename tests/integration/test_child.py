@@ -30,7 +30,7 @@ def family(output):
 
 
 def all_gone(processes):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while any(process.lives() for process in processes):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -177,7 +177,7 @@ def test_a_grace_lets_a_child_end_after_its_owner_and_no_longer(tmp_path):
     ) as owner:
         supervisor = ProcessId.of(int(owner.stdout.readline()))
         owner.kill()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not saved.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -29,6 +29,6 @@ def test_a_night_that_is_killed_and_retried_ends_with_the_bits_of_the_bare_loop(
     told = [state for state in states if state in ("Running", "Crashed", "Completed")]
     assert told == ["Running", "Crashed", "Running", "Completed"]
     assert_same(tmp_path, run_id, undisturbed(tmp_path, settings))
-    states = {run["state_type"] for run in mortal.runs_of_flow(run_id)}
+    states = {run["state_type"] for run in mortal.ended_runs_of_flow(run_id)}
     assert "CRASHED" in states, "the segment that was killed"
     assert states <= {"COMPLETED", "CRASHED"}, "nothing stays Running"

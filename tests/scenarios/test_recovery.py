@@ -75,7 +75,7 @@ def test_the_deployment_resume_goes_on_to_the_same_bits(prefect, mortal, lost, w
     with prefect.worker():
         prefect("deployment", "run", "grpo-train/resume", *which, "--watch")
     assert_same(mortal.folder, "lost", whole)
-    task_runs = mortal.runs_of_flow("lost")
+    task_runs = mortal.ended_runs_of_flow("lost")
     replayed = {run["name"] for run in task_runs if "replayed" in run["tags"]}
     assert {f"generate/{again}/{shard}" for shard in (0, 2, 3)} <= replayed
     states = {run["state_type"] for run in task_runs}

@@ -16,6 +16,9 @@ from mortal_steps.store import RunStore
 from tests.support.deployments import PATIENCE_S
 from tests.support.forked_commands import ForkedCommand
 
+ENDED = {"COMPLETED", "CANCELLED", "CRASHED", "FAILED"}
+"""Types of the states in which a task run or a flow run may end."""
+
 
 def wait_for_step(mortal, run_id, step, process=None):
     """Wait until the run has done `step` steps; `process` drives it, if it is known."""
@@ -70,6 +73,19 @@ class Mortal:
     def show(self, run_id: str) -> dict:
         """`mortal show --json`."""
         return json.loads(self("show", run_id, "--json"))
+
+    def ended_runs_of_flow(self, run_id: str) -> list[dict]:
+        """`runs_of_flow` of one that has ended, once the server has written down what it was told:
+        it does so some time later, one after the other."""
+        deadline, before = time.monotonic() + PATIENCE_S, None
+        while time.monotonic() < deadline:
+            found = self.runs_of_flow(run_id)
+            states = {each["id"]: each["state_type"] for each in found}
+            if states == before and states and set(states.values()) <= ENDED:
+                break
+            before = states
+            time.sleep(0.5)
+        return found
 
     def runs_of_flow(self, run_id: str) -> list[dict]:
         """Task runs of the run's flow runs and their segments, as the server's API tells them."""

@@ -1,14 +1,18 @@
 """Commands and scripts in processes that have imported torch and TRL before they begin.
 
 Each is forked off the preloaded process of `training_forks`, and is an interpreter's of its own in
-all that a command can see: folder, environment, output, exit code. The process from which a run
-forks its workers is forked off it, too, before it begins. Tests of how interpreters start use
-`subprocess`.
+all that a command can see: folder, environment, output, exit code. So is what a run starts of
+`MODULES`: the process from which it forks its workers, its other workers, the hosts of users' code,
+and the stages of a recipe. Tests of how interpreters start use `subprocess`.
 """
 
 import atexit
 import contextlib
+import dataclasses
 import fnmatch
+import functools
+import importlib
+import json
 import multiprocessing
 import os
 import pickle
@@ -25,9 +29,19 @@ import types
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 
-from mortal_steps.compute import forkserver
+import pytest
+
+from mortal_steps.compute import container, forkserver, local_container
+from mortal_steps.errors import ModelError
+from mortal_steps.harnesses import running
+from mortal_steps.hosts import inside
+from mortal_steps.hosts import process as host_process
+from mortal_steps.policy.model_files import exporting
 from mortal_steps.policy.ranks import follower, machines
-from mortal_steps.system import child, forks
+from mortal_steps.rewards import host as reward_host
+from mortal_steps.serving import models
+from mortal_steps.system import asked, child, forks
+from mortal_steps.system.asked import AskedProcess
 from mortal_steps.system.child import Child
 from mortal_steps.system.rounding import decides_rounding
 from tests.support.paths import ROOT
@@ -112,9 +126,8 @@ def _begin(arguments, folder, environment, output):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    tempfile.tempdir = None  # found anew, in the environment
-    sys.path[:] = [each for each in sys.path if each not in ("", str(ROOT))]
-    forkserver.Child = Holder().child
+    _forget_pytest()
+    _fork_what_is_started()
     _end(_code(_run, *arguments))
 
 
@@ -165,13 +178,22 @@ def _run(first, *others):
         runpy.run_path(first, run_name="__main__")
 
 
-DESCRIPTORS = {forkserver.__name__: (0,), follower.__name__: (0, 1, 7)}
-"""Which arguments of a module are descriptors, or several with commas between them."""
+STAGE = "mortal_flows.stage_process"
+MODULES = {
+    forkserver.__name__: (0,),
+    container.__name__: (0,),
+    inside.__name__: (0, 1, 2),
+    follower.__name__: (0, 1, 7),
+    exporting.__name__: (),
+    STAGE: (0,),
+}
+"""What is forked in place of an interpreter, and which of its arguments are descriptors, or several
+with commas between them."""
 
 
 READ_BY_IMPORTS = ("HF_*", "TRANSFORMERS_*", "TORCH_*", "CUDA_*", "PYTHONPATH")
-TELEMETRY = "HF_HUB_DISABLE_TELEMETRY"
-"""Every worker has it; offline, it changes nothing."""
+QUIET = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_PROGRESS_BARS")
+"""Workers have them, and so has whoever has imported what they need."""
 
 
 def _of_imports(environment):
@@ -180,7 +202,7 @@ def _of_imports(environment):
     def is_read(name):
         return decides_rounding(name) or any(fnmatch.fnmatch(name, one) for one in READ_BY_IMPORTS)
 
-    return {name: environment[name] for name in environment if is_read(name) and name != TELEMETRY}
+    return {name: environment[name] for name in environment if is_read(name) and name not in QUIET}
 
 
 PRELOADED_WITH = _of_imports(os.environ)
@@ -193,32 +215,113 @@ def fork_ranks():
     machines.Child = Holder().child
 
 
+def _forget_pytest():
+    tempfile.tempdir = None  # found anew, in the environment
+    sys.path[:] = [each for each in sys.path if each not in ("", str(ROOT))]
+
+
+def _fork_what_is_started():
+    """Have this process, which has done nothing, fork whatever it starts of `MODULES`, ranks
+    apart."""
+    holder = Holder()
+    fork_by(holder, setattr)
+    asked.AskedProcess = holder.asked
+
+
+def fork_by(holder, patch):
+    """Have workers, and hosts of rewards and harnesses, forked by the holder. Hosts of environments
+    fork themselves for each episode, which is slower the more they have imported."""
+    for place in (forkserver, local_container):
+        patch(place, "Child", holder.child)
+    for place in (reward_host, running):
+        patch(place, "HostProcess", functools.partial(_HostByHolder, holder))
+    patch(models, "export_in_process", functools.partial(_export, holder))
+
+
+def _export(holder, checkpoint, folder, export):
+    """In place of `export_in_process`."""
+    arguments = [str(checkpoint), str(folder), json.dumps(dataclasses.asdict(export))]
+    command = [sys.executable, "-P", "-m", exporting.__name__, *arguments]
+    with tempfile.TemporaryFile() as output:
+        if holder.child(command, pass_fds=[], output=output).wait():
+            output.seek(0)
+            raise ModelError(f"{checkpoint} cannot be exported:\n{output.read().decode()}")
+
+
+class _HostByHolder(host_process.HostProcess):
+    def __init__(self, holder, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self._holder = holder
+
+    def _launch(self):
+        with _launching, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(host_process, "Child", self._holder.child)
+            super()._launch()
+
+
+_launching = threading.Lock()
+
+
 class Holder:
     """A process that nothing has happened to. Off it processes are forked that are interpreters
-    elsewhere, `python -P -m MODULE ARGUMENT...` of one of these modules."""
+    elsewhere, `python -P -m MODULE ARGUMENT...` of `MODULES`."""
 
     def __init__(self):
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
-            self._orders.close()
-            _hold(theirs)
-        theirs.close()
+        with theirs:
+            if os.fork() == 0:
+                self._orders.close()
+                _hold(theirs)
 
-    def child(self, command, *, pass_fds, output=None, env=None, scratch=""):
+    def child(
+        self, command, *, pass_fds, output=None, env=None, cwd=None, scratch="", continues=False
+    ):
         """In place of `Child`. An interpreter of its own where it is another, or where libraries
         read something else when they are imported."""
         env = os.environ if env is None else env
         if command[0] != sys.executable or _of_imports(env) != PRELOADED_WITH:
-            return Child(command, output=output, pass_fds=pass_fds, env=env, scratch=scratch)
-        order = pickle.dumps((command[3:], list(pass_fds), dict(env), os.getcwd()))
-        with contextlib.ExitStack() as opened:
-            if output is None:  # what this process has
-                output = opened.enter_context(os.fdopen(os.dup(2), "wb"))
-            return _ForkedChild(self._orders, order, [output.fileno(), *pass_fds])
+            return Child(
+                command,
+                output=output,
+                pass_fds=pass_fds,
+                env=env,
+                cwd=cwd,
+                scratch=scratch,
+                continues=continues,
+            )
+        return _ForkedChild(self._orders, command[3:], pass_fds, output=output, env=env, cwd=cwd)
+
+    def asked(self, module, *, env=None, output=None, grace_s=0.0):
+        """In place of `AskedProcess`."""
+        env = os.environ if env is None else env
+        if module not in MODULES or _of_imports(env) != PRELOADED_WITH:
+            return AskedProcess(module, env=env, output=output, grace_s=grace_s)
+        return _ForkedAsked(self._orders, module, output=output, env=env)
+
+
+class HolderOfPytest(Holder):
+    """One that begins at the first need, and is forked off the preloaded process."""
+
+    def __init__(self):
+        pass
+
+    @functools.cached_property
+    def _orders(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            args = (_Given(theirs.fileno()),)
+            training_forks().Process(target=_hold_for_pytest, args=args, daemon=True).start()
+        return ours
+
+
+def _hold_for_pytest(orders):
+    _forget_pytest()
+    _hold(socket.socket(fileno=orders))
 
 
 def _hold(orders):
     """Fork on demand, and end with the owner and with all that was forked."""
+    os.setpgid(0, 0)  # the end of the owner's group is not the holder's, which ends the rest
     silence = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silence, stream)  # who reads what the owner prints waits for nobody else
@@ -229,46 +332,84 @@ def _hold(orders):
         child._kill_descendants()
         os._exit(0)
     orders.close()
+    order, (told, *streams) = forked
+    streams, passed = streams[:3], streams[3:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked.STOPPING)
+    with contextlib.suppress(OSError), open(told, "wb") as asks:  # the owner has ended
+        asks.write(forks.STATUS.pack(os.getpid()))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    order, (output, *passed) = forked
     (module, *arguments), names, environment, folder = pickle.loads(order)
-    given = dict(zip(map(str, names), map(str, passed), strict=True))
-    for place in DESCRIPTORS[module]:
+    known = dict(zip(map(str, names), map(str, passed), strict=True))
+    for place in MODULES[module]:
         wanted = filter(None, arguments[place].split(","))
-        arguments[place] = ",".join(given[each] for each in wanted)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+        arguments[place] = ",".join(known[each] for each in wanted)
+    for stream, own in enumerate(streams):
+        os.dup2(own, stream)
+        os.close(own)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update({**SET_BY_IMPORTS, **environment})
     sys.argv = [module, *arguments]
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(module.rpartition(".")[2])
+    if module != follower.__name__:
+        _fork_what_is_started()
+    if module != STAGE:  # which unblocks them itself
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, asked.STOPPING)
+    _end(_code(_be, module, arguments))
+
+
+def _be(module, arguments):
     if module == forkserver.__name__:
         forkserver.main()
-    _end(_code(follower.main, *arguments))
+    elif module == follower.__name__:
+        follower.main(*arguments)
+    elif module == container.__name__:
+        container.serve_owner(int(arguments[0]))
+    elif module == exporting.__name__:
+        exporting.main(*arguments)
+    elif module == inside.__name__:
+        inside.serve(*map(int, arguments))
+    else:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        importlib.import_module(module).main()
 
 
 class _ForkedChild:
     """As `Child`."""
 
-    def __init__(self, holder, order, descriptors):
+    def __init__(self, holder, command, pass_fds, *, output, env, cwd=None, stdin=None):
         self.returncode = None
-        self._reading = threading.Lock()
-        self._answers, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(holder, [order], [theirs.fileno(), *descriptors])
+        self._looking = threading.Lock()
+        self._answers, answers = socket.socketpair()
+        reads, told = os.pipe()
+        self._told = os.fdopen(reads, "rb")
+        order = (command, list(pass_fds), dict(env), str(cwd or os.getcwd()))
+        if output is not None and not isinstance(output, int):
+            output = output.fileno()
+        printed = (1, 2) if output is None else (output, output)
+        with answers, open(os.devnull) as nothing:
+            stdin = nothing.fileno() if stdin is None else stdin
+            passed = [answers.fileno(), told, stdin, *printed, *pass_fds]
+            socket.send_fds(holder, [pickle.dumps(order)], passed)
+        os.close(told)
+
+    @functools.cached_property
+    def pid(self):
+        with self._told:
+            return forks.STATUS.unpack(self._told.read(forks.STATUS.size))[0]
 
     def poll(self):
-        with self._reading:
+        with self._looking:
             if self.returncode is None and select.select([self._answers], [], [], 0)[0]:
                 self._read()
         return self.returncode
 
-    def wait(self):
-        with self._reading:
+    def wait(self, timeout=None):
+        with self._looking:
             if self.returncode is None:
+                if not select.select([self._answers], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
                 self._read()
         return self.returncode
 
@@ -277,6 +418,10 @@ class _ForkedChild:
         self.returncode = forks.STATUS.unpack(status)[0] if status else -signal.SIGKILL
         self._answers.close()
 
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
     def kill(self):
         with contextlib.suppress(OSError):  # it has ended
             self._answers.shutdown(socket.SHUT_WR)
@@ -284,3 +429,21 @@ class _ForkedChild:
     def kill_all(self):
         self.kill()
         self.wait()
+
+
+class _ForkedAsked(_ForkedChild):
+    """As `AskedProcess`."""
+
+    ask, answer, _answered = AskedProcess.ask, AskedProcess.answer, AskedProcess._read
+
+    def __init__(self, holder, module, *, output, env):
+        reads, writes = os.pipe()
+        theirs, stdin = os.pipe()
+        self.stdin = os.fdopen(stdin, "wb")
+        command = [module, str(writes)]
+        super().__init__(holder, command, [writes], output=output, env=env, stdin=theirs)
+        os.close(writes)
+        os.close(theirs)
+        self._content = b""
+        self._reading = threading.Thread(target=self._answered, args=(reads,), daemon=True)
+        self._reading.start()

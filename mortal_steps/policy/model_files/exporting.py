@@ -81,5 +81,10 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
     save_model(model, folder)
 
 
+def main(checkpoint: str, folder: str, export: str) -> None:
+    """Export as the arguments say, of which the last is JSON."""
+    export_model(Path(checkpoint), Path(folder), Export(**json.loads(export)))
+
+
 if __name__ == "__main__":
-    export_model(Path(sys.argv[1]), Path(sys.argv[2]), Export(**json.loads(sys.argv[3])))
+    main(*sys.argv[1:])

@@ -198,7 +198,7 @@ def test_what_is_waited_for_is_in_a_file_as_long_as_it_is(make_shop, monkeypatch
     asked = {0: [("add", {"amount": 1})], 1: [("wait", {"seconds": 3.0})], 2: [("look", {})]}
     calling = threading.Thread(target=shop.call, args=(asked,))
     calling.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := waiting.waiting_in(step)) and time.monotonic() < deadline:
         time.sleep(0.01)
     calling.join()

@@ -119,14 +119,14 @@ def test_the_process_of_a_function_ends_with_its_owner():
     root = Path(__file__).parents[3]
     owner = subprocess.Popen([sys.executable, "-c", MAKING], env={**os.environ, "PYTHONPATH": root})
     waiting = Path("waiting.txt")
-    for _ in range(600):
+    for _ in range(1200):
         if waiting.exists() and waiting.read_text():
             break
         time.sleep(0.05)
     called = int(waiting.read_text())
     owner.send_signal(signal.SIGKILL)
     owner.wait()
-    for _ in range(200):
+    for _ in range(1200):
         if not Path(f"/proc/{called}").exists():
             return
         time.sleep(0.05)

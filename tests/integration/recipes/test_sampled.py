@@ -1,16 +1,14 @@
 """Stages that sample with a model: killed in the middle, they end with the same bytes."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mortal_steps.errors import DataError, ModelError, RewardError
 from tests.support.bare_flow import bare_in, go_on, project_config
+from tests.support.forked_commands import ForkedCommand
 from tests.support.project import write_project
 from tests.support.recipes import TINY, Nothing, job_of, make
 from tests.support.recipes import tiny_stage as stage
@@ -47,10 +45,8 @@ def content(folder):
 @pytest.mark.parametrize("kind", ["sample", "evaluate"])
 def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(kind):
     values = json.dumps(stage(kind).values)
-    root = str(Path(__file__).parents[3])
-    env = {**os.environ, "PYTHONPATH": root}
-    killed = subprocess.run([sys.executable, "-c", MAKING, kind, values], env=env)
-    assert killed.returncode == -signal.SIGKILL
+    killed = ForkedCommand(["-c", MAKING, kind, values], cwd=Path.cwd())
+    assert killed.wait() == -signal.SIGKILL
     folder = job_of(stage(kind)).folder
     assert list(folder.glob("work/*/shards/rewards-*")), "what was scored is committed"
     assert not (folder / "out").exists()

@@ -95,7 +95,7 @@ def ended_by(number: signal.Signals, times: int) -> Iterator[None]:
     )
     with subprocess.Popen([sys.executable, "-c", killer]) as process:
         yield
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_comparisons_that_somebody_ends_are_no_verdict() -> None:

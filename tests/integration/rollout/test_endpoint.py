@@ -118,7 +118,7 @@ def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
     assert client.get("/health").status_code == 200
     with endpoint.loading():
         assert client.get("/health").status_code == 503
-        asked = client.post("/v1/completions", json={"prompt": PROMPT}, timeout=5)
+        asked = client.post("/v1/completions", json={"prompt": PROMPT}, timeout=60)
         assert asked.status_code == 503, "the answer does not wait for the weights"
     refused = client.post("/generate", json={"prompt": PROMPT, "max_tokens": 2})
     assert refused.status_code == 503

@@ -2,6 +2,7 @@
 same, or stops and names the file."""
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -31,16 +32,24 @@ STEP_FILES = (
     *("batch.json", "journal.json", "result.json"),
     *("generations-0.parquet", "rewards-1.parquet"),
 )
-RECOVERED = (
-    *("manifest.json", "base_model.json"),
-    *("metrics.jsonl", "evaluations.jsonl", "timings.jsonl"),
-    *(f"{folder}/{name}" for folder in (REPLAYED, UNNOTED) for name in STEP_FILES),
+ALONE = (
+    *("manifest.json", "../.models/*/model.safetensors"),
     *(f"weights/v3/{name}" for name in ("model.safetensors", "probe.json", "manifest.json")),
     *(f"checkpoints/step-2/{name}" for name in ("model.safetensors", "optimizer.pt")),
     *("checkpoints/step-2/state.json", "checkpoints/step-2/manifest.json"),
-    "checkpoints/best.json",
-    *("../.models/*/model.safetensors", "../.models/*/manifest.json"),
 )
+BESIDE = (
+    *("base_model.json", "metrics.jsonl", "evaluations.jsonl", "timings.jsonl"),
+    *("checkpoints/best.json", "../.models/*/manifest.json"),
+)
+"""What is made again without regard to any other file: damaged together with files of steps."""
+TOGETHER = itertools.zip_longest(
+    (f"{REPLAYED}/{name}" for name in STEP_FILES),
+    (f"{UNNOTED}/{name}" for name in (*STEP_FILES[1:], STEP_FILES[0])),
+    BESIDE,
+)
+"""Other files of the two steps each time."""
+RECOVERED = (*((name,) for name in ALONE), *(tuple(filter(None, some)) for some in TOGETHER))
 NOT_NEEDED = (
     *(f"{HISTORY}/{name}" for name in STEP_FILES),
     *("evaluations/000002/generations-0.parquet", "evaluations/000002/rewards-1.parquet"),
@@ -112,15 +121,15 @@ def test_without_damage_nothing_is_found(killed, whole, patch):
     assert (check.num_steps, check.num_linked) == (6, 6)
 
 
-@pytest.mark.parametrize("pattern", RECOVERED)
-def test_the_run_recovers_to_the_same_bits(killed, whole, patch, pattern):
+@pytest.mark.parametrize("patterns", RECOVERED, ids="+".join)
+def test_the_run_recovers_to_the_same_bits(killed, whole, patch, patterns):
     root, config = killed
-    path = damage(root, pattern)
-    assert set(damaged_files(root)) == {path.resolve()}
+    paths = {damage(root, pattern).resolve() for pattern in patterns}
+    assert set(damaged_files(root)) == paths
     go_on(config)
     same_bits(root, whole)
     left = damaged_files(root)
-    assert set(left.values()) <= {"passed over"} and set(left) <= {path.resolve()}
+    assert set(left.values()) <= {"passed over"} and set(left) <= paths
 
 
 def test_logs_removed_in_mid_run_are_made_again_at_its_end(killed, whole, patch, monkeypatch):
@@ -189,7 +198,7 @@ def test_resume_makes_a_lost_log_of_a_complete_run_again_as_verify_says(complete
 
 @pytest.mark.parametrize(
     "pattern",
-    [*(name for name in RECOVERED if name.startswith("../")), "base_model.json"],
+    [*(name for name in (*ALONE, *BESIDE) if name.startswith("../")), "base_model.json"],
 )
 def test_a_complete_run_does_not_need_what_it_trained_with(completed, pattern):
     root, _ = completed

@@ -4,6 +4,7 @@ import os
 
 from mortal_steps.system.imports import imports_without_gc
 
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # as drivers of runs have it
 known = dict(os.environ)
 with imports_without_gc():
     from mortal_steps.rollout.engines.transformers import engine  # noqa: F401

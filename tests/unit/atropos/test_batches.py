@@ -54,7 +54,7 @@ def tokens(*numbers):
 
 
 async def until(found):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not found():
             await asyncio.sleep(0.005)
 
@@ -96,7 +96,7 @@ async def test_a_wait_that_is_cancelled_is_joined_by_the_next_and_no_batch_is_lo
         again = asyncio.create_task(source.take(0))
         await asyncio.sleep(0.05)
         stub.queue = [make_group(number) for number in range(4)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert groups_of(source, await again) == tokens(0, 1)
             assert groups_of(source, await source.take(1)) == tokens(2, 3)
         await source.close()
