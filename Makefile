@@ -131,7 +131,7 @@ nights: venv  ## Seven scheduled nights under fire, notices and promotions: 20 m
 chaos-episodes: venv  ## The same with models that call tools: 200 kills inside episodes
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos --agents $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
-chaos-recipe: venv  ## A recipe killed in its stages and between them, 20 times each: recipe, stage, both, server (KILLS=, SEED=)
+chaos-recipe: venv  ## A recipe killed 20 times in each of its stages and between them: recipe, stage, both, server (KILLS=, SEED=)
 	$(BIN)/python -m benchmarks.recipe_chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 chaos-modal: venv  ## The same on a local control plane of Modal: containers, flow and line

@@ -1,12 +1,14 @@
 """Kill a recipe in its stages and between them: does each stage end with the same bits?
 
-    python -m benchmarks.recipe_chaos                  # 20 kills in each of the four places
-    python -m benchmarks.recipe_chaos --kills 8 --seed 3
+    python -m benchmarks.recipe_chaos                  # 20 kills in each stage, 20 between two
+    python -m benchmarks.recipe_chaos --kills 4 --seed 3
 
 The tiny recipe of the tests (sft, a reward model, GRPO with it, a gate) is run undisturbed. Then it
-is begun again and again in other folders, and killed at moments that are drawn: the process that
-drives the recipe, that of the stage, both at once, or the Prefect server, which comes back. Exits
-with 1 if a stage ends with other bits, a step is doubled or lost, or a flow run stays Running.
+is begun again and again in other folders, and killed on its way: the process that drives the
+recipe, that of the stage, both at once, or the Prefect server, which comes back. Moments are drawn
+from the time that each stage took undisturbed. A kill counts where it hit, by the recipe's record.
+Exits with 1 if a stage ends with other bits, a step is doubled or lost, or a flow run or a process
+is left.
 """
 
 from __future__ import annotations
@@ -15,199 +17,125 @@ import argparse
 import contextlib
 import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.output import add_output_option, console, results_table, write_results
 from mortal.driver import QUIET_PREFECT
-from mortal_steps.errors import MortalError
-from mortal_steps.runs.run import find_run
-from tests.support.chaos.server import KillableServer
-from tests.support.whole_recipe import (
-    digests,
-    kill_recipe,
-    kill_stage,
-    left_running,
-    record_of,
-    write_recipe,
+from tests.support.chaos.recipe import (
+    END,
+    PLACES,
+    Broken,
+    Kill,
+    RecipeUnderFire,
+    aims,
+    at,
 )
+from tests.support.chaos.server import KillableServer
 
-WHOM = ("recipe", "stage", "both", "server")
-STEPS = {"sft": 24, "rm": 12, "grpo": 4}
-PER_RECIPE = 4
-"""Kills of one recipe: one in each stage and one between two, in the mean."""
-PATIENCE_S = 600.0
-AWAY_S = 3.0
-
-
-class Broken(Exception):
-    """The recipe did not do what it has to."""
+VICTIMS = ("recipe", "stage", "both", "server")
 
 
 def main() -> None:
     args = _parse()
     os.environ.update(QUIET_PREFECT, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
-    drawn = random.Random(args.seed)
-    killed: Counter[str] = Counter()
-    faults: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="recipe-chaos-") as folder:
-        server = KillableServer(Path(folder))
-        server.start()
-        try:
-            wanted = _undisturbed(Path(folder) / "undisturbed", server)
-            _say(f"undisturbed: {wanted}")
-            number = 0
-            while sum(killed.values()) < args.kills * len(WHOM):
-                number += 1
-                try:
-                    found = _under_fire(Path(folder) / f"fire-{number}", server, drawn, killed)
-                    same = found == wanted
-                    left = left_running(server.api_url)
-                    _say(f"recipe {number}: {'same bits' if same else found}, left: {left}")
-                    faults += [] if same else [f"recipe {number} has {found}"]
-                    faults += [f"recipe {number} left {left} running"] if left else []
-                except Broken as error:
-                    faults.append(f"recipe {number}: {error}")
-                    _say(f"BROKEN {faults[-1]}")
-        finally:
-            server.wait()
-            server.kill()
-    table = results_table("kills", "killed, in", "times", left=("killed, in",))
-    for place, times in sorted(killed.items()):
-        table.add_row(place, str(times))
-    console.print(table)
-    results: dict[str, Any] = {"seed": args.seed, "recipes": number, "faults": faults}
-    write_results(args.output, {**results, "kills": dict(killed)})
-    for fault in faults:
-        _say(fault)
+    killed: Counter[Kill] = Counter()
+    with _folder(args.keep) as folder, _server(folder) as server:
+        recipes, faults = _campaign(folder, server, args.kills, random.Random(args.seed), killed)
+    _report(killed)
+    results: dict[str, Any] = {"seed": args.seed, "recipes": recipes, "faults": faults}
+    kills = [{"killed": one.victim, "in": one.place, "times": killed[one]} for one in killed]
+    write_results(args.output, {**results, "kills": kills})
+    _say(f"{killed.total()} kills, {recipes} recipes, seed {args.seed}: ")
+    _say("\n".join(faults) or "every stage ended with the same bits")
     sys.exit(1 if faults else 0)
 
 
-def _undisturbed(folder: Path, server: KillableServer) -> dict[str, str | None]:
-    folder.mkdir()
-    write_recipe(folder)
-    said, _ = (process := _start(folder, server, "train", "words.toml")).communicate()
-    if process.returncode:
-        raise Broken(said)
-    return digests(folder)
+def _campaign(
+    folder: Path, server: KillableServer, wanted: int, drawn: random.Random, killed: Counter[Kill]
+) -> tuple[int, list[str]]:
+    """Kill recipes until each place was hit so often; return how many there were, and faults."""
+    undisturbed = RecipeUnderFire(folder / "undisturbed", server, drawn)
+    undisturbed.finish()
+    digests, lasted = undisturbed.made(), undisturbed.lasted()
+    _say(f"undisturbed: {digests}")
+    _say("seconds: " + ", ".join(f"{place} {seconds:.1f}" for place, seconds in lasted.items()))
+    number, faults = 0, list[str]()
+    while any(at(killed, place) < wanted for place in PLACES):
+        number += 1
+        recipe = RecipeUnderFire(folder / f"fire-{number}", server, drawn)
+        try:
+            for aim, part in aims(drawn, killed, wanted):
+                hit = recipe.strike(aim, part * lasted[aim.place])
+                _say(f"{number}: {_in_words(aim, hit)}")
+                killed.update([hit] if hit else [])
+            recipe.finish()
+            found = recipe.made()
+            if found != digests:
+                raise Broken(f"ends with {found}")
+            _say(f"{number}: the same bits")
+        except Broken as error:
+            faults.append(f"recipe {number}: {error}")
+            _say(f"BROKEN {faults[-1]}")
+        finally:
+            recipe.end()
+    return number, faults
 
 
-def _start(folder: Path, server: KillableServer, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "mortal", *arguments],
-        cwd=folder,
-        env={**os.environ, "PREFECT_API_URL": server.api_url},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def _in_words(aim: Kill, hit: Kill | None) -> str:
+    aimed = f"{aim.victim}, {aim.place}"
+    return f"{aimed}: missed" if hit is None else aimed if hit == aim else f"{aimed}: hit {hit}"
 
 
-def _under_fire(
-    folder: Path, server: KillableServer, drawn: random.Random, killed: Counter[str]
-) -> dict[str, str | None]:
-    """Run a recipe to its end through some kills; return the digests of its stages."""
-    folder.mkdir()
-    write_recipe(folder)
-    command = ("train", "words.toml")
-    for _ in range(PER_RECIPE):
-        process = _start(folder, server, *command)
-        command = ("resume", "words")
-        stage, step = drawn.choice(["sft", "rm", "grpo", "gate", "between"]), 0
-        if stage in STEPS:
-            step = drawn.randrange(STEPS[stage])
-        whom = drawn.choice(WHOM)
-        if not _reached(folder, stage, step, process):
-            break  # it has come to its end before
-        time.sleep(drawn.random() * 1.5)
-        _kill(folder, server, whom)
-        killed[f"{whom}, {stage}"] += 1
-        if whom == "server":
-            time.sleep(AWAY_S)
-            server.come_back()
-            server.wait()
-        process.communicate(timeout=PATIENCE_S)
-    for _ in range(3):  # a stage that was killed alone ends the recipe, too
-        process = _start(folder, server, *command)
-        said, _ = process.communicate(timeout=PATIENCE_S)
-        if process.returncode == 0:
-            return digests(folder)
-        command = ("resume", "words")
-    raise Broken(f"does not come to its end: {said}")
+def _report(killed: Mapping[Kill, int]) -> None:
+    """Print how often what was killed where."""
+    places = [*PLACES, *([END] if any(one.place == END for one in killed) else [])]
+    table = results_table("killed in", "what", *places, "all", left=("what",))
+    for victim in (*VICTIMS, "all"):
+        mine = {one: n for one, n in killed.items() if victim in (one.victim, "all")}
+        row = [sum(n for one, n in mine.items() if one.place == place) for place in places]
+        table.add_row(victim, *map(str, (*row, sum(row))))
+    console.print(table)
 
 
-def _reached(folder: Path, stage: str, step: int, process: subprocess.Popen[str]) -> bool:
-    """Wait until the recipe is there; False if its process ends before."""
-    deadline = time.monotonic() + PATIENCE_S
-    complete = _complete(folder)
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            raise Broken(f"hangs before {stage} {step}")
-        if stage == "between" and _complete(folder) > complete:
-            return True
-        if stage != "between" and _is_at(folder, stage, step):
-            return True
-        time.sleep(0.02)
-    return False
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
+    else:
+        with tempfile.TemporaryDirectory(prefix="recipe-chaos-") as name:
+            yield Path(name)
 
 
-def _complete(folder: Path) -> int:
-    record = record_of(folder)
-    standings = [each.standing for each in record.stages.values()] if record else []
-    return standings.count("complete")
-
-
-def _is_at(folder: Path, stage: str, step: int) -> bool:
-    record = record_of(folder)
-    each = record.stages.get(stage) if record else None
-    if each is None or each.standing not in ("running", "complete"):
-        return False
-    if stage == "gate" or each.standing == "complete":
-        return True
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[KillableServer]:
+    server = KillableServer(folder)
+    server.start()
     try:
-        return find_run(folder / "runs", str(each.job_id)).manifest.step >= step
-    except MortalError:  # it has not begun
-        return False
-
-
-def _kill(folder: Path, server: KillableServer, whom: str) -> None:
-    if whom == "server":
+        yield server
+    finally:
+        server.wait()
         server.kill()
-        return
-    if whom in ("stage", "both"):
-        record = record_of(folder)
-        assert record is not None
-        for stage, each in record.stages.items():
-            if each.standing == "running" and each.kind == "train":
-                _try(kill_stage, folder, stage)
-    if whom in ("recipe", "both"):
-        _try(kill_recipe, folder)
-
-
-def _try(kill: Callable[..., None], *given: Any) -> None:
-    """Kill a process that may just have ended, or not have begun."""
-    with contextlib.suppress(MortalError, ProcessLookupError, AssertionError):
-        kill(*given)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.recipe_chaos", description="A recipe killed in its stages."
     )
-    parser.add_argument("--kills", type=int, default=20, help="of each of four kinds, in the mean")
+    parser.add_argument("--kills", type=int, default=20, help="in each stage, and between two")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="folder for the recipes; it must not exist")
     add_output_option(parser, "recipe_chaos")
     return parser.parse_args()
 
 
 def _say(line: str) -> None:
-    console.print(line, highlight=False)
+    console.print(line, highlight=False, markup=False)
 
 
 if __name__ == "__main__":

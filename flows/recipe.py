@@ -33,6 +33,7 @@ from mortal_steps.recipes.file import RecipeConfig, override_recipe, read_recipe
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.recipe import only as only_these
 from mortal_steps.recipes.record import RecipeFolder
+from mortal_steps.recipes.same_name import note_file
 from mortal_tasks.recipe import mark_what_was_left
 
 NAME = "recipe"
@@ -97,6 +98,8 @@ async def recipe(
         folder = RecipeFolder(chosen.runs_dir, chosen.name)
         if is_deployed() and (elsewhere := await wait_for_other_driver(folder)) is not None:
             return elsewhere
+        if recipe_file is not None:
+            note_file(config, Path(recipe_file))
         return await _drive(chosen, tuple(only or ()), goes_on or flow_run.run_count > 1)
     except RunStoppedError as stopped:
         return Cancelled(message=str(stopped))

@@ -29,6 +29,7 @@ from mortal_steps.recipes.report.page import RecipePage
 from mortal_steps.recipes.stages import Product
 from mortal_steps.recipes.standings import Standings
 from mortal_steps.runs.argument import recipe_argument
+from mortal_tasks.gpu_slots import GpuSlots
 from mortal_tasks.recipe import RECIPE_TAG, UID_TAG, asked_at
 from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort, watch_server
@@ -70,8 +71,10 @@ class RecipeDriver:
             raise
         self._recipe.begins(record.begun)
         self._standings = Standings(self._folder, self._recipe, record, self._report.write)
+        self._slots = GpuSlots(self._folder.slots, self._patience_s())
         self._work = StageWork(
-            *(self._recipe, self._folder, self._standings, self._stop), deployed=self._deployed
+            *(self._recipe, self._folder, self._standings, self._stop, self._slots),
+            deployed=self._deployed,
         )
         return self
 
@@ -128,6 +131,7 @@ class RecipeDriver:
 
     async def _drive(self) -> str:
         say = get_run_logger().info
+        await self._slots.give_back_left()
         self._found = await asyncio.to_thread(self._recipe.look)
         self._standings.look(self._found)
         await self._check()
@@ -136,6 +140,7 @@ class RecipeDriver:
             say("%-10s complete before: %s", name, self._headline(name))
         await self._make_all()
         await self._server.back()
+        await self._slots.give_back_left()
         return self._end()
 
     async def _check(self) -> None:

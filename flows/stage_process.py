@@ -7,7 +7,8 @@ and its flow run is a subflow of the recipe's. `StageProcess` is the outside; `m
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from mortal_steps.system.asked import AskedProcess, answer_once
 from mortal_steps.users_code.loading import import_code
 
 STOPPED = "it was asked to stop"
+UNREACHED = "Failed to reach API"
+"""How Prefect's error begins where a flow run finds no server."""
 LOOK_EVERY_S = 0.1
 
 
@@ -85,14 +88,18 @@ def _run(call: FlowCall) -> str | None:
     from prefect.flow_engine import run_flow
 
     flow = import_code(call.flow, "the flow of the stage")
-    try:
+
+    def run() -> Any:
         made: Any = run_flow(
             flow=flow,
             parameters=dict(call.parameters),
             context=dict(call.context),
             return_type="state",
         )
-        state = asyncio.run(made) if asyncio.iscoroutine(made) else made
+        return asyncio.run(made) if asyncio.iscoroutine(made) else made
+
+    try:
+        state = _once_the_server_answers(run)
     except (TerminationSignal, asyncio.CancelledError) as stopped:
         return str(stopped) or STOPPED
     if state.is_failed():
@@ -100,6 +107,18 @@ def _run(call: FlowCall) -> str | None:
     if state.is_crashed():
         raise WorkerLostError(state.message or "the flow run has crashed")
     return None if state.is_completed() else state.message or STOPPED
+
+
+def _once_the_server_answers(run: Callable[[], Any]) -> Any:
+    """Return what `run` returns. A server that went away just now, which the recipe has not noticed
+    yet, is waited for: the recipe stops this process if it stays away for too long."""
+    while True:
+        try:
+            return run()
+        except RuntimeError as error:  # Prefect's, before the flow run begins
+            if UNREACHED not in str(error):
+                raise
+        time.sleep(LOOK_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.record import RecipeFolder
 from mortal_steps.recipes.stages import GateStage, Job, Product, RunStage
 from mortal_steps.recipes.standings import Standings
-from mortal_tasks.recipe import gpus_of_the_server
+from mortal_tasks.gpu_slots import GpuSlots
 
 TRAIN, MAKE = "mortal_flows.grpo_train:grpo_train", "mortal_flows.make_stage:make_stage"
 
@@ -33,11 +33,12 @@ class StageWork:
         folder: RecipeFolder,
         standings: Standings,
         stop: Stop,
+        slots: GpuSlots,
         *,
         deployed: bool,
     ) -> None:
         self._recipe, self._folder, self._standings = recipe, folder, standings
-        self._stop, self._deployed = stop, deployed
+        self._stop, self._slots, self._deployed = stop, slots, deployed
         self._processes: dict[str, StageProcess] = {}
 
     @property
@@ -59,7 +60,7 @@ class StageWork:
         stage = self._recipe.stages[name]
         try:
             async with contextlib.AsyncExitStack() as held:
-                gpus = gpus_of_the_server(num_gpus)
+                gpus = self._slots.hold(num_gpus)
                 await self._stop.guard(held.enter_async_context(gpus))
                 # Its data may have been edited while other stages were made.
                 look = asyncio.to_thread(self._recipe.look_at, name, found)

@@ -16,23 +16,34 @@ from mortal_steps.recipes.file import RecipeConfig
 from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.recipe import only as only_these
 from mortal_steps.recipes.record import RecipeFolder, find_recipe, working_dir_of
+from mortal_steps.recipes.same_name import check_name, note_file
 from mortal_steps.report.summary import PAGE
 from mortal_steps.runs.argument import recipe_argument
 
 
-def drive_recipe(config: RecipeConfig, only: Sequence[str] = (), *, goes_on: bool = False) -> None:
+def drive_recipe(
+    config: RecipeConfig,
+    only: Sequence[str] = (),
+    *,
+    file: Path | None = None,
+    goes_on: bool = False,
+) -> None:
     """Make all stages that are not complete; with `goes_on`, as a part of the last beginning.
-    Raises the `MortalError` that ended a stage."""
+    `file` is the one that the recipe is written in. Raises the `MortalError` that ended a stage."""
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     chosen = Recipe(config)
     if only:
         only_these(chosen, only)
+    if file is not None:
+        check_name(config, file)
     with PrefectStart() as prefect:
         prefect.begin()
         checking("waiting for the Prefect server")
         server = prefect.answering()
         say(f"Prefect UI: {server.ui_url}")
+        if file is not None:
+            note_file(config, file)
         outcome = _run_flow(config, list(only), server.api_url, goes_on=goes_on)
     say(outcome)
     say(f"report: {RecipeFolder(chosen.runs_dir, chosen.name).store.path(PAGE)}")
@@ -50,8 +61,9 @@ def resume_recipe(runs_dir: Path, name: str) -> None:
     drive_recipe(config, record.only, goes_on=True)
 
 
-def rehearse_recipe(config: RecipeConfig, only: Sequence[str] = ()) -> None:
-    """Check all stages, and print what there is to do."""
+def rehearse_recipe(config: RecipeConfig, only: Sequence[str], file: Path) -> None:
+    """Check all stages of a recipe in a file, and print what there is to do."""
+    check_name(config, file)
     chosen = Recipe(config)
     if only:
         chosen = only_these(chosen, only)

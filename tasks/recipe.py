@@ -1,14 +1,11 @@
-"""What a recipe asks of Prefect beside its stages: order after a kill, and places among others."""
+"""What a recipe asks of Prefect beside its stages: order after a kill, and who was asked."""
 
-import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import State, StateType
-from prefect.concurrency.asyncio import concurrency
-from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 from prefect.utilities.urls import url_for
@@ -20,8 +17,6 @@ RECIPE_TAG = "recipe:"
 """Before the recipe's name: a tag of all its flow runs."""
 UID_TAG = "recipe-uid:"
 """Before the beginning of the uid of its record: the same."""
-GPUS = "gpus"
-"""Name of a global concurrency limit: GPUs that the recipes of a server share, if there is one."""
 
 
 async def mark_what_was_left(of_recipe: Sequence[str]) -> None:
@@ -66,23 +61,3 @@ async def _suspended(of_recipe: Sequence[str]) -> str | None:
         found = await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(wanted))
     others = [each for each in found if str(each.id) != str(flow_run.id)]
     return url_for("flow-run", obj_id=others[0].id) if others else None
-
-
-@contextlib.asynccontextmanager
-async def gpus_of_the_server(number: int) -> AsyncIterator[None]:
-    """Hold so many of the GPUs that the recipes of a server share during the block, if the server
-    has a global concurrency limit for them; wait until they are free."""
-    if not number or not await _is_limited():
-        yield
-        return
-    async with concurrency(GPUS, occupy=number):
-        yield
-
-
-async def _is_limited() -> bool:
-    async with get_client() as client:
-        try:
-            limit = await client.read_global_concurrency_limit_by_name(GPUS)
-        except ObjectNotFound:
-            return False
-        return bool(limit.active)

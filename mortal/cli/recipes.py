@@ -36,9 +36,9 @@ def train_recipe(
     if runs_dir is not None:
         config = config.model_copy(update={"runs_dir": str(runs_dir)})
     if dry_run:
-        rehearse_recipe(config, only)
+        rehearse_recipe(config, only, file)
     else:
-        drive_recipe(config, only)
+        drive_recipe(config, only, file=file)
 
 
 def resume_recipe(runs_dir: Path, name: str, overrides: Sequence[str]) -> None:

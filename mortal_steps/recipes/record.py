@@ -4,6 +4,7 @@ runs/.recipes/<name>/
   recipe.json                  the record
   logs/<stage>.log             what the process of a stage prints
   lock, lease.json             of the process that drives the recipe
+  slots/                       a file for each lease of GPUs that the server knows of
   <stage>-<identity>/          products of stages that are no runs (products.py)
 """
 
@@ -151,6 +152,11 @@ class RecipeFolder:
 
     def log_file(self, stage: str) -> Path:
         return self.store.path(f"logs/{stage}.log")
+
+    @property
+    def slots(self) -> Path:
+        """Where the ids of the leases are that its stages have of the server's GPUs."""
+        return self.store.path("slots")
 
     def acquire(self) -> Any:
         """Become the one process that drives it. Raises `StoreError` if another does."""

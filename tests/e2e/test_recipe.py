@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import time
 from uuid import UUID
 
 import pytest
@@ -13,13 +12,15 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow_async
+from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
 from mortal_flows.recipe import recipe
+from mortal_steps.errors import ConfigError
 from mortal_steps.recipes.file import read_recipe
 from mortal_steps.recipes.recipe import Recipe
-from mortal_tasks.recipe import GPUS, gpus_of_the_server
+from mortal_tasks.gpu_slots import GPUS, GpuSlots
 from tests.support.command import Mortal
 from tests.support.whole_recipe import (
     digests,
@@ -157,36 +158,51 @@ def test_a_parent_that_is_made_again_with_the_same_bits_changes_nothing(
     assert record["stages"]["rm"]["began_at"] is None
 
 
-def test_recipes_of_a_server_share_its_gpus(server):
+def test_recipes_of_a_server_share_its_gpus(server, tmp_path):
     """With a global concurrency limit of one GPU, no two hold it at a time; without one, nothing
-    is shared."""
-    inside: list[int] = []
+    is shared. What a killed recipe has held is given back when it goes on, and not before."""
 
-    async def stage(at_most: int) -> None:
-        async with gpus_of_the_server(1):
-            inside.append(1)
-            assert len(inside) <= at_most
-            await asyncio.sleep(0.3)
-            inside.pop()
+    def slots(recipe: str) -> GpuSlots:
+        return GpuSlots(tmp_path / recipe, patience_s=300.0)
 
-    async def both(at_most: int) -> float:
-        began = time.monotonic()
-        await asyncio.gather(stage(at_most), stage(at_most))
-        return time.monotonic() - began
+    async def most_at_once() -> int:
+        inside: list[int] = []
+
+        async def stage(recipe: str) -> int:
+            async with slots(recipe).hold(1):
+                inside.append(1)
+                await asyncio.sleep(0.5)
+                most = len(inside)
+                inside.pop()
+                return most
+
+        return max(await asyncio.gather(stage("one"), stage("two")))
+
+    async def is_free(recipe: str) -> bool:
+        try:
+            async with asyncio.timeout(3), slots(recipe).hold(1):
+                return True
+        except TimeoutError:
+            return False
 
     async def scenario() -> None:
-        await both(at_most=2)
+        assert await most_at_once() == 2
         async with get_client() as client:
-            made = await client.create_global_concurrency_limit(
-                GlobalConcurrencyLimitCreate(name=GPUS, limit=1)
-            )
+            limit = GlobalConcurrencyLimitCreate(name=GPUS, limit=1)
+            await client.create_global_concurrency_limit(limit)
             try:
-                assert await both(at_most=1) >= 0.6
+                assert await most_at_once() == 1
+                with pytest.raises(ConfigError, match="computes on 2 GPUs, and the server lends"):
+                    await slots("one").hold(2).__aenter__()
+                killed = slots("one").hold(1)
+                await killed.__aenter__()
+                assert not await is_free("two")
+                assert await is_free("one")  # as the next process of the same recipe
+                assert await is_free("two")
             finally:
                 await client.delete_global_concurrency_limit_by_name(GPUS)
-        assert made
 
-    with temporary_settings({PREFECT_API_URL: server.api_url}):
+    with temporary_settings({PREFECT_API_URL: server.api_url}), disable_run_logger():
         asyncio.run(scenario())
 
 

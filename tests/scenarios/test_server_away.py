@@ -1,5 +1,6 @@
 """The Prefect server is killed in mid-run: it comes back, or it does not."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 import httpx
 import pytest
 
+from mortal_flows.stage_process import FlowCall, StageProcess
 from mortal_steps.runs.run import find_run
 from tests.support.command import Mortal, wait_for_step
 from tests.support.deployments import PATIENCE_S
@@ -142,3 +144,21 @@ def test_a_server_lost_before_the_flow_begins_is_named(folder):
     )
     assert "server at http://127.0.0.1:9/api went away" in output
     assert "continue with `mortal resume early`" in output
+
+
+def test_a_stage_of_a_recipe_that_begins_while_the_server_is_away_waits_for_it(
+    tmp_path, killable, monkeypatch
+):
+    text = "from prefect import flow\n\n@flow\ndef work():\n    open('done', 'w').close()\n"
+    (tmp_path / "of_a_stage.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("PREFECT_API_URL", killable.api_url)
+    killable.kill()
+    call = FlowCall(flow="of_a_stage:work", parameters={}, context={})
+    process = StageProcess(call, tmp_path / "stage.log", deployed=False)
+    time.sleep(15)  # it begins within a few
+    assert not (tmp_path / "done").exists()
+    killable.start()
+    assert asyncio.run(process.ended()) is None
+    assert (tmp_path / "done").exists()

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mortal_steps.config.field_metadata import with_numbers_of
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
+from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
@@ -24,6 +26,7 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.models import folder_of_trained
 from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.users_code.loading import is_in_file
 
 AS_BEGUN = ("model", "data", *CODE_TABLES)
 """Tables that hold paths: those of a begun run count, since what is behind them is the same."""
@@ -62,6 +65,7 @@ class TrainStage(RunStage):
         begun = self._begun(job)
         kept = {}
         if begun is not None:
+            self._check_code(begun)
             for name in AS_BEGUN:
                 kept[name] = with_numbers_of(getattr(chosen, name), getattr(begun.config, name))
         places = {"run_id": job.id, "runs_dir": str(job.runs_dir)}
@@ -101,6 +105,18 @@ class TrainStage(RunStage):
             headline=summary.headline,
             made_at=run.manifest.updated_at,
         )
+
+    def _check_code(self, begun: Run) -> None:
+        """Raise `ConfigError` where code is gone with whose name the run goes on."""
+        plan, start = Plan(begun.config).code, begun.working_dir()
+        for spec in (*plan.scoring, *plan.training):
+            file = start / Path(spec.rpartition(":")[0]).expanduser()
+            if is_in_file(spec) and not file.is_file():
+                raise ConfigError(
+                    f"stages.{self.name}: its run was begun with {spec!r} and goes on with that "
+                    f"name, but {file} is not there; name the file so again until the stage is "
+                    f"complete, or remove {begun.store.root} to begin it anew"
+                )
 
     def _begun(self, job: Job) -> Run | None:
         if not (Path(job.runs_dir) / job.id / IDENTITY_FILE).exists():

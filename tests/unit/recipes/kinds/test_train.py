@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.open_run import changes
 from mortal_steps.recipes.kinds.train import TrainStage
 from mortal_steps.runs.identity import write_identity
@@ -106,6 +107,19 @@ def test_what_was_renamed_since_is_as_the_run_began_with_it(algorithm, tmp_path)
     assert config.environment.timeout_s == (7.0 if config.environment.tools else 60.0)
     assert config.evaluation.harnesses["exam"].timeout_s == 7.0
     assert config.evaluation.harnesses["exam"].folder == "./tasks"
+
+
+def test_code_that_was_renamed_while_its_run_was_cut_off_is_asked_for_by_its_name():
+    began(stage())
+    Path("mine.py").rename("others.py")
+    renamed = stage("others.py")
+    with pytest.raises(ConfigError) as refused:
+        renamed.config(job_of(renamed))
+    assert str(refused.value).startswith(
+        "stages.own: its run was begun with 'mine.py:matches' and goes on with that name, but"
+    )
+    Path("others.py").rename("mine.py")
+    assert stage().config(job_of(stage())).rewards.all_terms
 
 
 def test_a_begun_run_keeps_what_was_resolved_for_it():
