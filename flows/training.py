@@ -157,6 +157,7 @@ class Training:
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
                 run.note(busy_s=run.manifest.busy_s + time.monotonic() - began)
+                self._recorder.usage(self._trained, session.budget.spent())
                 if await ends(session, self._trained):
                     progress.note(f"the run ends here: {run.ended.why if run.ended else ''}")
                 elif schedule.evaluates(self._trained):

@@ -81,7 +81,7 @@ def compare(
         typer.Option(metavar="SCORE", help="Score of the evaluations. Default: reward or loss."),
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="AXIS", help="Draw against tokens or steps.")
+        str, typer.Option(metavar="AXIS", help="Compare by tokens, steps, hours or dollars.")
     ] = "tokens",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Draw a PNG of them here.")
@@ -90,6 +90,9 @@ def compare(
 ) -> None:
     """Show several runs beside each other: what each reached, what it used, and in what their
     configurations differ.
+
+    The last column is what each had reached with as much as all of them have used. Hours are those
+    in which a run was driven, dollars what its containers and judges cost, estimated.
     """
     from mortal.terminal.comparison import show_comparison
     from mortal_steps.report import comparison
@@ -101,9 +104,9 @@ def compare(
     if axis is None:
         raise typer.BadParameter(f"--by {by}: it is {' or '.join(comparison.BYS)}")
     runs = [find_run(*split_run(each, runs_dir)) for each in run_ids]
-    found = comparison.compare(runs, metric)
+    found = comparison.compare(runs, metric, axis)
     if output is not None:
-        output.write_bytes(comparison.picture(runs, found, axis))
+        output.write_bytes(comparison.picture(runs, found))
     if as_json:
         print_json(found)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from mortal.terminal.console import print_columns
-from mortal_steps.report.comparison import Comparison
+from mortal_steps.report.comparison import COUNTED, Comparison
 from mortal_steps.report.units import number
 
 VALUE_CHARS = 40
@@ -14,18 +14,24 @@ VALUE_CHARS = 40
 
 def show_comparison(found: Comparison) -> None:
     """Print what each run reached and used, and in what their configurations differ."""
-    heading = ("run", "status", "steps", "tokens", "hours", "training", "best", "at step", "last")
+    cost = any(run.dollars for run in found.runs)
+    heading = (
+        *("run", "status", "steps", "tokens", "hours", *(["dollars"] if cost else [])),
+        *("training", "best", "at step", "last", f"at {_amount(found)}"),
+    )
     lines = [
         (
             run.name,
             run.status,
             str(run.steps),
             f"{run.tokens:,}",
-            "-" if run.hours is None else f"{run.hours:.2f}",
+            "-" if run.hours is None else f"{run.hours:.3g}",
+            *(["-" if run.dollars is None else f"{run.dollars:.2f}"] if cost else []),
             number(run.merit),
             number(run.best),
             "-" if run.best_step is None else str(run.best_step),
             number(run.last),
+            number(run.at_same),
         )
         for run in found.runs
     ]
@@ -36,6 +42,12 @@ def show_comparison(found: Comparison) -> None:
     names = ("key", *(run.name for run in found.runs))
     rows = [(key, *map(_short, values)) for key, values in found.differences.items()]
     print_columns([names, *rows], title="in what their configurations differ")
+
+
+def _amount(found: Comparison) -> str:
+    """Say how much all of the runs have used."""
+    amount = f"{found.same:,}" if found.by in COUNTED else f"{found.same:.3g}"
+    return f"{amount} {found.by}"
 
 
 def _short(value: Any) -> str:

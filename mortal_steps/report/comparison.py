@@ -5,23 +5,32 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mortal_steps.errors import DataError
 from mortal_steps.report.curve import means, points
-from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.costs import add_up
+from mortal_steps.runs.logs import EVALUATIONS, USAGE
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.run import Run
 
 if TYPE_CHECKING:  # slow to import, and needed for the picture
     from matplotlib.axes import Axes
 
-By = Literal["tokens", "steps"]
+By = Literal["tokens", "steps", "hours", "dollars"]
 BYS: tuple[By, ...] = get_args(By)
+AXES: Mapping[By, str] = {
+    "tokens": "sampled tokens",
+    "steps": "train steps",
+    "hours": "hours of driving the run",
+    "dollars": "dollars, estimated",
+}
+COUNTED: Collection[By] = ("tokens", "steps")
 MISSING = "-"
 WIDTH, HEIGHT, DPI = 9.0, 4.5, 110
 MOST_TICKS = 6
@@ -43,6 +52,8 @@ class Compared:
     """Sampled or, where rows are learned, trained on."""
     hours: float | None
     """In which it was driven; None where that was not counted."""
+    dollars: float | None
+    """What it has cost, estimated; None where nothing cost anything."""
     merit: float | None
     """Mean reward of its last steps or, with the other sign, the loss."""
     best: float | None
@@ -50,19 +61,26 @@ class Compared:
     best_step: int | None
     last: float | None
     """The last of them."""
+    at_same: float | None
+    """The last of them with at most `Comparison.same`; None: none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
     metric: str
     """Score of the evaluations that the runs are compared by."""
+    by: By
+    """What the runs are compared at the same amount of."""
+    same: float
+    """The most of it that all of them have used."""
     runs: Sequence[Compared]
     differences: Mapping[str, Sequence[Any]]
     """Each key of the configuration in which they differ, with the value of each run."""
 
 
-def compare(runs: Sequence[Run], metric: str | None = None) -> Comparison:
-    """Compare at least two runs. Raises `DataError` for a metric that none has."""
+def compare(runs: Sequence[Run], metric: str | None = None, by: By = "tokens") -> Comparison:
+    """Compare at least two runs. Raises `DataError` for a metric that none has, and for hours or
+    dollars that one of them lacks."""
     of_rows = all("num_prepared_rows" in row for run in runs for row in run.metrics()[-1:])
     name = metric or ("loss" if of_rows else "reward")
     known = {key for run in runs for row in run.logs.read(EVALUATIONS) for key in row} - {"step"}
@@ -70,9 +88,16 @@ def compare(runs: Sequence[Run], metric: str | None = None) -> Comparison:
         there = ", ".join(sorted(known)) or "none"
         raise DataError(f"no evaluation has the score {metric!r}; they have {there}")
     names = _names(runs)
+    used = [_used(run, each, by) for run, each in zip(runs, names, strict=True)]
+    same = min(max(each.values()) for each in used)
     return Comparison(
         metric=name,
-        runs=[_compared(run, each, name) for run, each in zip(runs, names, strict=True)],
+        by=by,
+        same=same,
+        runs=[
+            _compared(run, each, name, amounts, same)
+            for run, each, amounts in zip(runs, names, used, strict=True)
+        ],
         differences=_differences([_flat(run.config.identity()) for run in runs]),
     )
 
@@ -92,12 +117,15 @@ def _told_apart(root: Path, others: Sequence[Path]) -> str:
     return str(root.resolve().relative_to(os.path.commonpath([o.resolve() for o in others])))
 
 
-def _compared(run: Run, name: str, metric: str) -> Compared:
+def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same: float) -> Compared:
     rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
     steps, scores = points(judged, metric)
     merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
     lower = metric.endswith("loss")
     best = (min if lower else max)(scores, default=None)
+    costs = add_up(run.store.root)
+    pairs = zip(steps, scores, strict=True)
+    within = [score for step, score in pairs if used.get(step, math.inf) <= same]
     return Compared(
         name=name,
         run_id=run.info.run_id,
@@ -105,11 +133,31 @@ def _compared(run: Run, name: str, metric: str) -> Compared:
         steps=run.manifest.step,
         tokens=_tokens(rows)[-1] if rows else 0,
         hours=run.manifest.busy_s / 3600 if run.manifest.busy_s else None,
+        dollars=costs.total if costs else None,
         merit=sum(merits) / len(merits) if merits else None,
         best=best,
         best_step=None if best is None else steps[scores.index(best)],
         last=scores[-1] if scores else None,
+        at_same=within[-1] if within else None,
     )
+
+
+def _used(run: Run, name: str, by: By) -> Mapping[int, float]:
+    """Return what a run had used at the end of each step. Raises `DataError` where that was not
+    counted."""
+    rows = run.metrics()
+    if by == "steps":
+        return {0: 0, **{row["step"]: row["step"] for row in rows}}
+    if by == "tokens":
+        return {0: 0, **dict(zip((row["step"] for row in rows), _tokens(rows), strict=True))}
+    key, unit = ("driven_s", 3600.0) if by == "hours" else ("dollars", 1.0)
+    usage = run.logs.read(USAGE)
+    if not rows or any(key in row for row in usage):
+        return {0: 0, **{row["step"]: row.get(key, 0.0) / unit for row in usage}}
+    why = "nothing that it uses has a price, as containers on Modal and judges with `prices` have"
+    if by == "hours" or add_up(run.store.root) is not None:
+        why = "they were not counted by step, as an earlier version drove it"
+    raise DataError(f"{name} has no {by}: {why}; compare by tokens or steps")
 
 
 def _tokens(rows: Sequence[Row]) -> list[int]:
@@ -136,8 +184,8 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {key: each for key, each in values.items() if any(one != each[0] for one in each)}
 
 
-def picture(runs: Sequence[Run], comparison: Comparison, by: By) -> bytes:
-    """Draw a PNG of training and of the held-out scores, against sampled tokens or steps."""
+def picture(runs: Sequence[Run], comparison: Comparison) -> bytes:
+    """Draw a PNG of training and of the held-out scores, against what they have used."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -146,18 +194,19 @@ def picture(runs: Sequence[Run], comparison: Comparison, by: By) -> bytes:
     FigureCanvasAgg(figure)
     training, held_out = figure.subplots(1, 2)
     merit = "loss" if comparison.metric == "loss" else "reward"
+    by = comparison.by
     for run, compared in zip(runs, comparison.runs, strict=True):
-        rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
-        at = dict(zip([0, *(row["step"] for row in rows)], [0, *_tokens(rows)], strict=True))
-        _draw(training, compared.name, rows, merit, at if by == "tokens" else None, smooth=True)
-        _draw(held_out, compared.name, judged, comparison.metric, at if by == "tokens" else None)
-    named = "sampled tokens" if by == "tokens" else "train steps"
-    training.set(title="training", xlabel=named, ylabel=f"mean {merit}")
-    held_out.set(title="held out", xlabel=named, ylabel=comparison.metric)
+        used = _used(run, compared.name, by)
+        _draw(training, compared.name, run.metrics(), merit, used, smooth=True)
+        _draw(held_out, compared.name, run.logs.read(EVALUATIONS), comparison.metric, used)
+    training.set(title="training", xlabel=AXES[by], ylabel=f"mean {merit}")
+    held_out.set(title="held out", xlabel=AXES[by], ylabel=comparison.metric)
     for axes in (training, held_out):
         axes.grid(alpha=0.3)
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=True))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=by in COUNTED))
+        if by in COUNTED:
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    held_out.axvline(comparison.same, color="grey", linestyle=":", linewidth=1)
     held_out.legend(loc="best", fontsize="x-small", framealpha=0.6)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
@@ -169,12 +218,12 @@ def _draw(
     name: str,
     rows: Sequence[Row],
     key: str,
-    at: Mapping[int, int] | None,
+    used: Mapping[int, float],
     *,
     smooth: bool = False,
 ) -> None:
-    steps, values = points(rows, key)
-    where = steps if at is None else [at.get(step, 0) for step in steps]
+    steps, values = points([row for row in rows if row["step"] in used], key)
+    where = [used[step] for step in steps]
     marker = "" if smooth else "o"
     label = name if len(name) <= NAME_CHARS else f"…{name[1 - NAME_CHARS :]}"
     axes.plot(where, means(values) if smooth else values, label=label, marker=marker)

@@ -1,5 +1,5 @@
-"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl, quarantine.jsonl, and
-now and then the report."""
+"""Writes what a run reports: metrics.jsonl, timings.jsonl, evaluations.jsonl, quarantine.jsonl,
+usage.jsonl, and now and then the report."""
 
 import dataclasses
 import time
@@ -12,7 +12,7 @@ from mortal_steps.report.log_repair import Row, metrics_row, restore_logs
 from mortal_steps.report.progress import Pace, StepReport, recent_steps
 from mortal_steps.report.report_files import write_report
 from mortal_steps.report.timings import generation_timings, timing_row
-from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, SELECTIONS, TIMINGS
+from mortal_steps.runs.logs import EVALUATIONS, METRICS, QUARANTINE, SELECTIONS, TIMINGS, USAGE
 from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.run import Run, held_out_sets
 from mortal_steps.store.records import shard_file
@@ -41,6 +41,7 @@ class Recorder:
         self._run = run
         self.pace = Pace(recent_steps(run.config.evaluation.eval_steps))
         """Of the steps that this process trains."""
+        self._before = _last_usage(run, run.info.first_step)
         self._reported = time.monotonic()
 
     def begin_step(self) -> None:
@@ -77,6 +78,13 @@ class Recorder:
             by_loss=learns_without_rewards(row),
             num_masked=len({failure.problem_id for failure in failures}),
         )
+
+    def usage(self, step: int, dollars: float) -> None:
+        """Record what the run has used up to the end of a step and its evaluation, a fork's parent
+        included: seconds in which it was driven, and dollars, where anything costs some."""
+        used = {"driven_s": self._run.manifest.busy_s, **({"dollars": dollars} if dollars else {})}
+        total = {name: self._before.get(name, 0.0) + amount for name, amount in used.items()}
+        self._run.append(USAGE, {"step": step, **self._before, **total})
 
     def evaluation(self, evaluation: Evaluation) -> None:
         row = {"step": evaluation.step, **evaluation.metrics}
@@ -132,3 +140,9 @@ class Recorder:
         rows = [{"step": step, "stage": stage, **dataclasses.asdict(one)} for one in failures]
         if rows:
             self._run.append(QUARANTINE, *rows)
+
+
+def _last_usage(run: Run, step: int) -> Row:
+    """Return what a fork's parent had used up to the step at which the fork begins."""
+    rows = [row for row in run.logs.read(USAGE) if row["step"] <= step] if step else []
+    return {name: amount for name, amount in rows[-1].items() if name != "step"} if rows else {}

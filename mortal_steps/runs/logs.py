@@ -27,8 +27,9 @@ TIMINGS = "timings.jsonl"
 EVALUATIONS = "evaluations.jsonl"
 QUARANTINE = "quarantine.jsonl"
 SELECTIONS = "selections.jsonl"
-LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE, SELECTIONS)
-NOT_OF_EVERY_RUN = {SELECTIONS}
+USAGE = "usage.jsonl"
+LOGS = (METRICS, TIMINGS, EVALUATIONS, QUARANTINE, SELECTIONS, USAGE)
+NOT_OF_EVERY_RUN = {SELECTIONS, USAGE}
 """Logs that runs of earlier versions do not have."""
 FLOW_LOG = "flow.log"
 FLOW_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"

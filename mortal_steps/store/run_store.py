@@ -15,7 +15,7 @@
       weights/v12/         published weights, immutable
       checkpoints/step-12/ whole states of the actor
       final/               the trained model, a plain `from_pretrained` folder
-      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl
+      metrics.jsonl timings.jsonl evaluations.jsonl quarantine.jsonl usage.jsonl
       notices.jsonl        what the run has reported, to whoever is responsible for it
       reward_curve.png report.md report.html
       logs/                what each worker printed, and the flow

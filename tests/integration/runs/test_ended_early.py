@@ -10,6 +10,7 @@ from mortal_flows import training
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.ending import Ended
+from mortal_steps.runs.logs import USAGE
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.serving.models import trained_model
@@ -122,6 +123,8 @@ def test_hours_are_those_in_which_it_was_driven(tmp_path, clock):
         step=2, key="max_hours", why="it was driven for 0.50 hours (max_hours = 0.5)"
     )
     assert run.manifest.busy_s == 2 * 900
+    used = [{"step": 1, "driven_s": 900.0}, {"step": 2, "driven_s": 1800.0}]
+    assert run.logs.read(USAGE) == used, "and they are known of each step"
 
 
 def test_what_the_clock_has_ended_stays_ended(tmp_path, clock):

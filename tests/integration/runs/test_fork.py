@@ -19,6 +19,7 @@ from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.report.summary import summarize
+from mortal_steps.runs.logs import USAGE
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
@@ -84,6 +85,11 @@ def test_without_changes_it_ends_with_its_parents_bits(parent, patch):
     done = [row["stage"] for row in fork.timings()]
     assert done.count("train_step") == 6 and done.count("reward") == 12
     assert summarize(fork).timings["train_step"].calls == 4, "its parent's time is not its own"
+    used = fork.logs.read(USAGE)
+    assert [row["step"] for row in used] == [1, 2, 3, 4, 5, 6]
+    assert used[:2] == parent.logs.read(USAGE)[:2]
+    assert used[1]["driven_s"] < used[2]["driven_s"], "it goes on from what its parent had used"
+    assert used[5]["driven_s"] == used[1]["driven_s"] + fork.manifest.busy_s
     assert content_of(parent.store.root) == before
 
 

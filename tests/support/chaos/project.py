@@ -68,7 +68,7 @@ SELECTIONS: Mapping[str, tuple[str, ...]] = {
     "screen-vllm": (
         *SELECTING["screen"],
         "rollout.engine=vllm",
-        f"rollout.python={VLLM_PYTHON}",
+        f"compute.local.rollout.python={VLLM_PYTHON}",
         "rollout.num_rollout_workers=1",
     ),
 }

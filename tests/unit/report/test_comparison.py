@@ -1,16 +1,18 @@
 """Runs beside each other, from the lines of their logs."""
 
+import json
+
 import pytest
 
 from mortal_steps.errors import DataError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.report.comparison import compare, picture
+from mortal_steps.report.comparison import _used, compare, picture
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from tests.support.run_info import run_info
 
 
-def run_of(folder, name, scores, tokens, **training):
+def run_of(folder, name, scores, tokens, usage=(), **training):
     (folder / name).mkdir()
     config = RunConfig.model_validate({"rewards": {"functions": ["m:f"]}, "training": training})
     run = Run(RunStore(folder / name), config, run_info(folder))
@@ -18,6 +20,8 @@ def run_of(folder, name, scores, tokens, **training):
         run.append("metrics.jsonl", {"step": step, "reward": 0.25, "num_sampled_tokens": tokens})
     for number, score in enumerate(scores):
         run.append("evaluations.jsonl", {"step": 2 * number, "reward": score, "f": score / 2})
+    for step, row in enumerate(usage, start=1):
+        run.append("usage.jsonl", {"step": step, **row})
     return run
 
 
@@ -41,7 +45,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(tmp_path):
     paths = [tmp_path / "one" / "runs", tmp_path / "other" / "runs"]
     runs = [run_of(path, "run", [0.1], 100) for path in paths]
     assert [each.name for each in compare(runs).runs] == ["one/runs/run", "other/runs/run"]
-    assert picture(runs, compare(runs), "tokens").startswith(b"\x89PNG")
+    assert picture(runs, compare(runs)).startswith(b"\x89PNG")
 
 
 def test_what_differs_in_their_configurations_is_named(runs):
@@ -53,6 +57,60 @@ def test_a_score_that_no_evaluation_has_is_named(runs):
         compare(runs, "g")
 
 
-@pytest.mark.parametrize("by", ["tokens", "steps"])
-def test_the_picture_is_one(runs, by):
-    assert picture(runs, compare(runs), by).startswith(b"\x89PNG")
+def driven(*hours, dollars=()):
+    return [
+        {"driven_s": 3600.0 * each, **({"dollars": cost} if cost else {})}
+        for each, cost in zip(hours, dollars or [0.0] * len(hours), strict=True)
+    ]
+
+
+@pytest.fixture
+def priced(tmp_path):
+    """One takes two hours a step and the other half of one, of which each costs twice as much."""
+    slow = driven(2, 4, 6, 8, dollars=[0, 1, 2, 3])
+    fast = driven(0.5, 1, 1.5, 2, dollars=[1, 2, 3, 4])
+    return [
+        run_of(tmp_path, "slow", [0.1, 0.2, 0.3], 100, slow),
+        run_of(tmp_path, "fast", [0.1, 0.6, 0.5], 50, fast),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("by", "same", "reached"),
+    [
+        ("steps", 4, [0.3, 0.5]),
+        ("tokens", 200, [0.2, 0.5]),
+        ("hours", 2.0, [0.1, 0.5]),
+        ("dollars", 3.0, [0.3, 0.6]),
+    ],
+)
+def test_runs_are_compared_at_what_all_of_them_have_used(priced, by, same, reached):
+    """The second evaluation is after two steps, of four."""
+    found = compare(priced, by=by)
+    assert (found.by, found.same) == (by, same)
+    assert [run.at_same for run in found.runs] == reached
+    assert picture(priced, found).startswith(b"\x89PNG")
+
+
+def test_a_step_without_a_price_before_the_first_has_cost_nothing(priced):
+    """The one paid nothing in its first step, and is not left out there."""
+    assert _used(priced[0], "slow", "dollars") == {0: 0, 1: 0, 2: 1, 3: 2, 4: 3}
+
+
+def test_what_was_not_counted_is_named(runs, priced_by_the_call):
+    with pytest.raises(DataError, match="slow has no hours: they were not counted by step"):
+        compare(runs, by="hours")
+    with pytest.raises(DataError, match=r"slow has no dollars: nothing that it uses has a price"):
+        compare(runs, by="dollars")
+    with pytest.raises(DataError, match="old has no dollars: they were not counted by step"):
+        compare([priced_by_the_call, runs[0]], by="dollars")
+    assert [run.dollars for run in compare([priced_by_the_call, runs[0]]).runs] == [0.5, None]
+
+
+@pytest.fixture
+def priced_by_the_call(tmp_path):
+    """A run of an earlier version on Modal."""
+    run = run_of(tmp_path, "old", [0.1], 100)
+    cost = {"step": 0, "stage": "train_step", "kind": "useful", "dollars": 0.5}
+    (run.store.root / "costs.jsonl").write_text(json.dumps(cost) + "\n")
+    return run

@@ -1,5 +1,6 @@
 """What a run reports of steps that reward functions failed on."""
 
+import dataclasses
 import json
 
 import pytest
@@ -21,6 +22,7 @@ from mortal_steps.rewards.source_history import (
     ScoredWith,
     SourceHistory,
 )
+from mortal_steps.runs.logs import USAGE
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types import (
@@ -39,6 +41,7 @@ from mortal_steps.types import (
     StageTiming,
     StepResult,
 )
+from mortal_steps.types.identity import Parent
 from tests.support.run_info import NO_FILE, run_info
 
 SPEED = Speed(step_s=0.5, tokens_per_s=200.0)
@@ -150,6 +153,20 @@ def test_what_functions_log_stands_beside_what_trl_does(make_run):
     before, row = run.metrics()
     assert row.keys() - before.keys() == {"accuracy", "log_metric/loss", "log_metric/reward"}
     assert (row["accuracy"], row["loss"], row["log_metric/loss"]) == (0.25, 0.0, 3.0)
+
+
+def test_a_fork_goes_on_from_what_its_parent_had_used(tmp_path):
+    """The parent an hour and two dollars; the fork a minute and half a dollar since."""
+    known = {"state_id": "", "history_id": "", "fingerprint": "f"}
+    parent = Parent(run_id="parent", uid="0" * 32, step=1, **known)
+    info = dataclasses.replace(run_info(tmp_path), parent=parent)
+    run = Run(RunStore(tmp_path), RunConfig(), info)
+    run.append(USAGE, {"step": 1, "driven_s": 3600.0, "dollars": 2.0})
+    run.update(step=1)
+    recorder = Recorder(run)
+    run.note(busy_s=60.0)
+    recorder.usage(2, 0.5)
+    assert run.logs.read(USAGE)[1:] == [{"step": 2, "driven_s": 3660.0, "dollars": 2.5}]
 
 
 def test_the_reward_of_a_step_is_what_trl_logs_to_the_last_digit(make_run):
