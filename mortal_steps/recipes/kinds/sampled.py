@@ -49,7 +49,9 @@ class SampledStage(MadeStage):
         self.config = self._parsed(self._of_run(values))
 
     @classmethod
-    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         return cls._of_run(defaults)
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mortal_steps.config.field_metadata import with_numbers_of
+from mortal_steps.config.trl_options import CONFIGS_OF_ROWS
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.algorithm import OF_COMPLETIONS
+from mortal_steps.recipes.file import merged
 from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
     check_decided,
@@ -28,6 +31,12 @@ from mortal_steps.store.identity import IDENTITY_FILE
 AS_BEGUN = ("model", "data", *CODE_TABLES)
 """Tables that hold paths: those of a begun run count, since what is behind them is the same."""
 
+
+def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
 LATER = "it is checked once {} has made its model"
 
 
@@ -41,6 +50,20 @@ class TrainStage(RunStage):
         check_decided(name, values)
         super().__init__(name, {**values, "name": f"{recipe}-{name}"}, recipe)
         self._written = configuration(name, self.values)
+
+    @classmethod
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return them; without what is about completions for an algorithm that learns from rows."""
+        algorithm = merged(_table(defaults, "algorithm"), _table(table, "algorithm"))
+        if algorithm.get("type") not in CONFIGS_OF_ROWS:
+            return defaults
+        kept = {key: value for key, value in defaults.items() if key != "rewards"}
+        if training := _table(kept, "training"):
+            of_rows = {key: each for key, each in training.items() if key not in OF_COMPLETIONS}
+            kept["training"] = of_rows
+        return kept
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         return wanted_at(self.name, reference)
