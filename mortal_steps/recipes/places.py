@@ -24,9 +24,9 @@ class Taken:
 
     @classmethod
     def by(cls, stage: Stage, job: Job) -> Taken:
-        """Return what a stage takes; what is no run, and names no GPUs, takes cores alone."""
+        """Return what a stage takes. Raises `ConfigError` for GPUs that are not there."""
         config = stage.computes(job)
-        return cls(here=True) if config is None else _by_run(config)
+        return cls(here=True, gpus=stage.gpus()) if config is None else _by_run(config)
 
 
 def _by_run(config: RunConfig) -> Taken:
