@@ -181,6 +181,10 @@ class Stage(ABC):
     def product(self, job: Job) -> Product | None:
         """Return what it has produced, if that is there, whole."""
 
+    def has_begun(self, job: Job) -> bool:
+        """Return whether it has been begun before, and was checked then."""
+        return False
+
     def computes(self, job: Job) -> RunConfig | None:
         """Return the configuration that says what it computes on, if it has one."""
         return None

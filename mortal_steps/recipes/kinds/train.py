@@ -19,6 +19,7 @@ from mortal_steps.recipes.kinds.configured import (
     check_decided,
     configuration,
     wanted_at,
+    with_names_of_stages,
     with_stand_ins,
 )
 from mortal_steps.recipes.references import MAIN, Reference
@@ -81,7 +82,8 @@ class TrainStage(RunStage):
         return found
 
     def config(self, job: Job) -> RunConfig:
-        chosen = configuration(self.name, job.values(self.values))
+        values = with_names_of_stages(self.values, job.values(self.values))
+        chosen = configuration(self.name, values)
         begun = self._begun(job)
         kept = {}
         if begun is not None:
@@ -104,6 +106,9 @@ class TrainStage(RunStage):
             config = config.model_copy(update={"model": follow_link(config.model)})
             config = config.model_copy(update={"run_id": config.name}).with_own_seed()
             preflight.check(resolve_defaults(config), say=say)
+
+    def has_begun(self, job: Job) -> bool:
+        return self._begun(job) is not None
 
     def product(self, job: Job) -> Product | None:
         run = self._begun(job)
