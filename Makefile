@@ -44,6 +44,9 @@ train-smollm: venv $(SMOLLM)  ## A pretrained model: SmolLM2-135M-Instruct learn
 		$(BIN)/mortal train deployments/configs/smollm.toml --run-id $$run $(if $(STEPS),--set training.max_steps=$(STEPS)) && \
 		$(BIN)/python -m examples.sums.answers $$run
 
+train-recipe-smollm: venv $(SMOLLM)  ## The same model in a recipe: demonstrations, GRPO, an exam before and after each, a gate
+	$(BIN)/mortal train examples/sums/recipe.toml
+
 kill-smollm: venv $(SMOLLM)  ## The same run undisturbed, and killed in three stages and resumed: the same sha256? And a picture
 	$(BIN)/python -m benchmarks.killed_picture smollm
 

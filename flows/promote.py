@@ -43,8 +43,8 @@ from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort
 
 HOW_TO_APPROVE = (
-    "**Waits for approval.** Press Resume on the page of this flow run, and say `promote` or "
-    "`refuse`. Nothing runs meanwhile."
+    "**Waits for approval.** Press Resume, in the menu ⋮ on the page of this flow run, and say "
+    "`promote` or `refuse`. Nothing runs meanwhile."
 )
 
 

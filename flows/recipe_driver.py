@@ -23,9 +23,10 @@ from mortal_steps.recipes.checking import check_stages
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.progress import Progress
 from mortal_steps.recipes.recipe import Found, Recipe
-from mortal_steps.recipes.record import RecipeFolder
+from mortal_steps.recipes.record import RESUME_AT, RecipeFolder
 from mortal_steps.recipes.report.markdown import recipe_page
 from mortal_steps.recipes.report.page import RecipePage
+from mortal_steps.recipes.report.view import then
 from mortal_steps.recipes.stages import Product
 from mortal_steps.recipes.standings import Standings
 from mortal_steps.runs.argument import recipe_argument
@@ -117,6 +118,7 @@ class RecipeDriver:
                     return await self._drive()
                 finally:
                     await self._end_all()
+                    await self._show()
 
     def _patience_s(self) -> float:
         """Return for how many seconds the recipe goes on without the server."""
@@ -246,11 +248,15 @@ class RecipeDriver:
         return False."""
         name, asking = next(iter(self._asking.items()))
         self._standings.recipe("waiting")
+        was_asked = self._deployed and self._was_asked(name)
+        elsewhere = await asked_at(self.tags) if was_asked else None
+        page = elsewhere or flow_run_url()
+        if self._deployed and page is not None:
+            asking = self._asking[name] = replace(asking, how=f"{RESUME_AT}{page}")
+            self._standings.stage(name, headline=asking.how)
+        get_run_logger().info("%-10s asks a person: %s", name, asking.how)
         await self._show()
-        if not self._deployed:
-            return False
-        if self._was_asked(name) and (page := await asked_at(self.tags)) is not None:
-            self._asking[name] = replace(asking, how=f"{page} asks for it")
+        if not self._deployed or elsewhere is not None:
             return False
         product = await asking.ask()
         del self._asking[name]
@@ -288,7 +294,7 @@ class RecipeDriver:
             raise error from next(iter(self._failed.values()))
         if self._asking:
             name, asking = next(iter(self._asking.items()))
-            return f"stage {name} waits for a decision: {asking.how}; then `{self._resume}` goes on"
+            return f"stage {name} waits for a decision: {then(asking.how, self._resume)}"
         reached = self._standings.made_in_words()
         if refused:
             first = self._found[refused[0]]

@@ -69,7 +69,8 @@ class StageWork:
                 if now.product is not None:
                     return now.product
                 self._standings.look({name: now})
-                get_run_logger().info("%-10s begins: %s", name, now.job.id)
+                verb = "goes on" if stage.has_begun(now.job) else "begins"
+                get_run_logger().info("%-10s %s: %s", name, verb, now.job.id)
                 self._standings.begins(name)
                 kind = self._recipe.kinds[name]
                 await self._stop.guard(asyncio.to_thread(note_origin, stage, kind, now.job))

@@ -57,7 +57,8 @@ Runs begin only while `mortal schedule` is running; see `docs/operations.md`.
 """
 MAKES = """Make the stages of a recipe that are not complete, as it was given to `mortal schedule`.
 
-- **To change some settings**: `overrides` of another `recipe_file`.
+- **To change some settings**: `overrides` = `["stages.grpo.training.max_steps=20"]`; all others
+  stay the same. For another recipe, set `recipe_file`.
 - **If it ended early**: *Retry*, or start it again. What is complete is not made again.
 
 Flow runs begin only while `mortal schedule` is running; see `docs/recipes.md`.
@@ -115,11 +116,11 @@ async def _serve(runner: ResilientRunner, say: Callable[[str], None]) -> None:
 def scheduled_recipe(
     config: RecipeConfig, name: str, schedule: Schedule | None
 ) -> RunnerDeployment:
-    """Return the deployment `NAME` of a recipe."""
+    """Return the deployment `NAME` of a recipe, whose flow runs outlast this process."""
     parameters: dict[str, Any] = {"config": config.model_dump(mode="json")}
     if schedule is not None:
         parameters["skip_after_min"] = SKIP_AFTER_MIN
-    return RunnerDeployment.from_flow(
+    made = RunnerDeployment.from_flow(
         recipe,
         name=name,
         schedule=schedule,
@@ -130,6 +131,8 @@ def scheduled_recipe(
         version=__version__,
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
+    made.entrypoint = f"{__name__}.served_recipe"
+    return made
 
 
 def scheduled_deployments(
@@ -220,6 +223,7 @@ def _served(flow: Flow[..., Any]) -> Flow[..., Any]:
 
 served_train = _served(grpo_train)
 served_resume = _served(grpo_resume)
+served_recipe = _served(recipe)
 
 
 def cron_schedule(cron: str, timezone: str) -> Schedule:

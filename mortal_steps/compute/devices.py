@@ -108,10 +108,21 @@ def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[
     if not devices_of(role_config):
         return {gpu.address: gpu for gpu in seen}
     found: dict[str, Gpu] = {}
+    python, key = role_config.python or sys.executable, f"compute.local.{role}.devices"
     for devices in devices_of(role_config):
-        for name in named(devices):
-            found[name] = _find(name, seen) or _ask_for(name, role_config, role)
+        found |= _named_gpus(devices, seen, python, key)
     return found
+
+
+def gpus_named(devices: str, key: str) -> dict[str, Gpu]:
+    """Return the GPUs in a value of CUDA_VISIBLE_DEVICES, by the names given there. Raises
+    `ConfigError` that names the key for one that is not there."""
+    seen = ask_gpus(sys.executable, os.environ.get(VISIBLE)) if named(devices) else ()
+    return _named_gpus(devices, seen, sys.executable, key)
+
+
+def _named_gpus(devices: str, seen: tuple[Gpu, ...], python: str, key: str) -> dict[str, Gpu]:
+    return {name: _find(name, seen) or _ask_for(name, python, key) for name in named(devices)}
 
 
 def _visible_to(local: LocalConfig, role: Literal["actor", "rollout"]) -> tuple[Gpu, ...]:
@@ -129,11 +140,10 @@ def _find(name: str, seen: tuple[Gpu, ...]) -> Gpu | None:
     return None
 
 
-def _ask_for(name: str, role_config: RoleConfig, role: str) -> Gpu:
+def _ask_for(name: str, python: str, key: str) -> Gpu:
     """Return a GPU that the environment hides, or that has another kind of name."""
-    found = ask_gpus(role_config.python or sys.executable, name)
+    found = ask_gpus(python, name)
     if not found:
-        key = f"compute.local.{role}.devices"
         raise ConfigError(
             f"{key} names {name!r}, and with {VISIBLE}={name} its interpreter sees no CUDA device; "
             f"name devices that nvidia-smi lists, or leave {key} out"

@@ -10,11 +10,14 @@ from mortal_steps.recipes.recipe import Found, Recipe
 def check_stages(
     recipe: Recipe, found: Mapping[str, Found], say: Callable[[str, str], None]
 ) -> None:
-    """Check every stage that is not complete, each with what it takes as far as that exists, and
+    """Check every stage that has not begun, each with what it takes as far as that exists, and
     with stand-ins else. `say` is told the stage and what is being checked. Raises the
     `MortalError` that names the stage and what is wrong with it."""
     for name, each in found.items():
         if each.state in ("complete", "refused"):
+            continue
+        if each.job is not None and recipe.stages[name].has_begun(each.job):
+            say(name, "has begun: it was checked then")
             continue
         say(name, "checking")
         try:

@@ -23,9 +23,9 @@ class Taken:
 
     @classmethod
     def by(cls, stage: Stage, job: Job) -> Taken:
-        """Return what a stage takes; what is no run, and names no GPUs, takes cores alone."""
+        """Return what a stage takes. Raises `ConfigError` for GPUs that are not there."""
         plan = stage.computes(job)
-        return cls(here=True) if plan is None else _by_run(plan)
+        return cls(here=True, gpus=stage.gpus()) if plan is None else _by_run(plan)
 
 
 def _by_run(plan: Plan) -> Taken:

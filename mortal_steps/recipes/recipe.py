@@ -66,7 +66,7 @@ class Recipe:
             found: type[Stage] = STAGES.load(STAGES.check(str(kind)), f"stages.{name}.type")
         except ValueError as error:
             raise ConfigError(f"stages.{name}.type: {error}") from None
-        table = merged(found.of_defaults(self.config.defaults), table)
+        table = merged(found.of_defaults(self.config.defaults, table), table)
         stage = found(name, table, self.name)
         stage.code = code_digest(str(kind)) if names_code(str(kind)) else None
         return stage

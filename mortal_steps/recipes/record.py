@@ -29,8 +29,14 @@ logger = logging.getLogger(__name__)
 RECORD = "recipe.json"
 Status = Literal["running", "completed", "failed", "stopped", "waiting", "interrupted"]
 """`waiting`: for a person's decision; `interrupted`: running, and no process drives it."""
-Standing = Literal["waits", "ready", "running", "complete", "failed", "stopped", "asks", "refused"]
-"""`asks`: a person has to decide; `refused`: a gate before it has not let the model pass."""
+Standing = Literal[
+    "waits", "ready", "running", "complete", "failed", "stopped", "interrupted", "asks", "refused"
+]
+"""`interrupted`: running, and no process drives the recipe; `asks`: a person has to decide;
+`refused`: a gate before it has not let the model pass."""
+RESUME_AT = "press Resume, in the menu ⋮, at "
+"""Begins what is said of a stage whose question a flow run asks; its page follows. The flow run
+goes on by itself once it is answered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +112,13 @@ class RecipeFolder:
             return None
         record = found[1]
         if record.status == "running" and not is_driven(self.store):
-            return replace(record, status="interrupted")
+            cut_off = {
+                name: replace(stage, standing="interrupted")
+                for name, stage in record.stages.items()
+                if stage.standing == "running"
+            }
+            stages = {**record.stages, **cut_off}
+            return replace(record, status="interrupted", stages=stages)
         return record
 
     def begin(

@@ -150,8 +150,11 @@ class Stage(ABC):
         self.references = tuple(references_in(values))
 
     @classmethod
-    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what a stage of this kind has of the recipe's `[defaults]`."""
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return what a stage of this kind, with this table of its own, has of the recipe's
+        `[defaults]`."""
         return defaults if cls.is_configured else {}
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
@@ -179,9 +182,18 @@ class Stage(ABC):
     def product(self, job: Job) -> Product | None:
         """Return what it has produced, if that is there, whole."""
 
+    def has_begun(self, job: Job) -> bool:
+        """Return whether it has been begun before, and was checked then."""
+        return False
+
     def computes(self, job: Job) -> Plan | None:
         """Return the plan that says what it computes on, if it has one."""
         return None
+
+    def gpus(self) -> frozenset[str]:
+        """Return the GPUs of this machine that it computes on, by uuid, where no configuration says
+        so. Raises `ConfigError` for one that is not there."""
+        return frozenset()
 
     def model(self) -> Mapping[str, Any] | None:
         """Return the table `[model]` with which it begins, as it is written."""

@@ -6,6 +6,7 @@ import json
 import shutil
 from uuid import UUID
 
+import httpx
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
@@ -20,6 +21,8 @@ from mortal_flows.recipe import recipe
 from mortal_steps.errors import ConfigError
 from mortal_steps.recipes.file import read_recipe
 from mortal_steps.recipes.recipe import Recipe
+from mortal_steps.recipes.record import RESUME_AT
+from mortal_steps.recipes.report.view import how_to_go_on
 from mortal_tasks.gpu_slots import GPUS, GpuSlots
 from tests.support.command import Mortal
 from tests.support.whole_recipe import (
@@ -50,6 +53,14 @@ def test_a_recipe_goes_to_its_end(undisturbed):
     assert (folder / "models" / "words" / "production").is_symlink()
 
 
+def test_the_page_of_a_recipe_in_prefect_tells_how_it_ended(undisturbed, server):
+    flow_run_id = record_of(undisturbed[0]).ui_url.rpartition("/")[2]
+    wanted = {"artifacts": {"flow_run_id": {"any_": [flow_run_id]}, "key": {"like_": "recipe-"}}}
+    (page,) = httpx.post(f"{server.api_url}/artifacts/filter", json=wanted, timeout=30).json()
+    assert page["description"] == "recipe words: completed"
+    assert page["data"].startswith("# words: completed")
+
+
 def test_killed_in_its_stages_it_ends_with_the_same_bits(undisturbed, tmp_path, server):
     write_recipe(tmp_path)
     mortal = Mortal(tmp_path, server.api_url)
@@ -69,6 +80,8 @@ def test_killed_in_its_stages_it_ends_with_the_same_bits(undisturbed, tmp_path, 
     kill_recipe(tmp_path)
     process.communicate()
     said = mortal("resume", "words")
+    assert "grpo       goes on: words-grpo-" in said
+    assert "grpo       has begun: it was checked then" in said
     assert digests(tmp_path) == digests(undisturbed[0])
     assert left_running(server.api_url) == []
 
@@ -235,8 +248,13 @@ def test_a_person_is_asked_once_however_many_nights_go_by(undisturbed, server, m
             first, second = await night(client), await night(client)
             assert (await attempt(client, first)).name == "Suspended"
             assert record_of(folder).status == "waiting"
+            how = record_of(folder).stages["gate"].headline
+            assert how.startswith(RESUME_AT) and how.endswith(f"/{first}")
+            assert how_to_go_on(record_of(folder)) == how
             ended = await attempt(client, second)
-            assert ended.type == "COMPLETED" and f"{first} asks for it" in ended.message
+            assert ended.type == "COMPLETED"
+            assert ended.message == f"stage gate waits for a decision: {how}"
+            assert record_of(folder).stages["gate"].headline == how
             await client.resume_flow_run(first, run_input={"decision": "promote", "by": "Ada"})
             ended = await attempt(client, first)
             assert ended.message == "made gate; complete before: 3"

@@ -27,11 +27,11 @@ class Prefect:
         # Asks again when the server answers 503: its SQLite was locked.
         self.http = PrefectHttpxSyncClient(base_url=api_url, timeout=30, raise_on_all_errors=False)
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str, folder: Path = ROOT) -> str:
         finished = subprocess.run(
             [sys.executable, "-m", "prefect", *arguments],
-            cwd=ROOT,
-            env={**self.env, "PWD": str(ROOT)},
+            cwd=folder,
+            env={**self.env, "PWD": str(folder)},
             capture_output=True,
             text=True,
             timeout=240,

@@ -4,8 +4,10 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+import yaml
 
 from tests.support.deployments import PATIENCE_S, as_parameter
+from tests.support.paths import ROOT
 
 NIGHTS = 3
 
@@ -16,12 +18,27 @@ def deployed(prefect, name, settings):
         *("--no-prompt", "deploy", "flows/grpo_train.py:grpo_train", "--name", name),
         *("--pool", "local", "--cron", "0 3 * * *", "--param", as_parameter(settings)),
     )
-    return scheduled_runs(prefect, name)
+    return scheduled_runs(prefect, f"grpo-train/{name}")
+
+
+def deployed_recipe(prefect, folder, name, recipe_file):
+    """Deploy the recipe in `folder` as a user does, from the shipped file, with a cron; the flow
+    runs that its schedule makes."""
+    shipped = yaml.safe_load((ROOT / "deployments" / "prefect.yaml").read_text())
+    (recipe,) = [each for each in shipped["deployments"] if each["name"] == "recipe"]
+    recipe |= {
+        "name": name,
+        "schedules": [{"cron": "0 3 * * *", "timezone": "UTC"}],
+        "parameters": {"recipe_file": recipe_file},
+    }
+    (folder / "prefect.yaml").write_text(yaml.safe_dump({**shipped, "deployments": [recipe]}))
+    prefect("--no-prompt", "deploy", "--all", folder=folder)
+    return scheduled_runs(prefect, f"recipe/{name}")
 
 
 def scheduled_runs(prefect, deployment):
     """The flow runs that the server's scheduler has made for a deployment, the next one first."""
-    found = prefect.http.get(f"/deployments/name/grpo-train/{deployment}").json()
+    found = prefect.http.get(f"/deployments/name/{deployment}").json()
     wanted = {"deployments": {"id": {"any_": [found["id"]]}}, "sort": "EXPECTED_START_TIME_ASC"}
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:

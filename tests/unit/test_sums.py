@@ -6,7 +6,9 @@ import pytest
 
 from examples.sums.answers import shortened, wilson
 from examples.sums.rewards import correct, ends_there
-from examples.sums.rows import make_rows
+from examples.sums.rows import demonstrated, make_rows
+from mortal_steps.recipes.file import read_recipe
+from mortal_steps.recipes.recipe import Recipe
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "examples" / "sums"
@@ -21,6 +23,22 @@ def test_the_files_hold_every_sum_once():
     asked = [row["prompt"][-1]["content"] for row in make_rows(seed=0)]
     assert len(asked) == len(set(asked)) == 144
     assert len(rows("eval.jsonl")) == 44
+
+
+def test_demonstrations_are_the_first_rows_with_their_answers():
+    shown = rows("demonstrations.jsonl")
+    assert shown == list(map(demonstrated, make_rows(seed=0)[:16]))
+    for row, demonstration in zip(make_rows(seed=0), shown, strict=False):
+        assert correct([demonstration["completion"]], [row["answer"]]) == [1.0]
+        assert ends_there([demonstration["completion"]], [row["answer"]]) == [1.0]
+
+
+@pytest.mark.parametrize("stage", ["before", "shown", "exam"])
+def test_exams_of_the_recipe_have_room_for_answers_and_the_rewards_of_all(stage):
+    found = Recipe(read_recipe(FOLDER / "recipe.toml")).stages[stage]
+    assert found.config.sampling.max_tokens == 64
+    assert found.config.rewards.weights == (1.0, 0.5)
+    assert (ROOT / found.config.data.source).is_file()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ModelConfig
+from mortal_steps.config.rewards import in_full
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import checked, parse_config
 from mortal_steps.plan.run_config import RunConfig
@@ -111,6 +112,53 @@ def with_model(own: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, An
     """Return the table of a model that begins as another stage's, with its own options."""
     same = {key: value for key, value in model.items() if key in OF_WEIGHTS}
     return {**same, **{key: value for key, value in own.items() if key != "name_or_path"}}
+
+
+def with_names_of_stages(written: Mapping[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a stage's table, of which `values` has paths in the place of references, with reward
+    models of other stages named after these; without a name, all would have that of the folder of a
+    final model."""
+    stages = [_stage_of(term) for term in _terms(written)]
+    others = [term for term, stage in zip(_terms(written), stages, strict=True) if stage is None]
+    taken = {str(term.get(key)).rpartition(":")[2] for term in others for key in NAMING}
+    named = {
+        number: stage
+        for number, stage in enumerate(stages)
+        if stage is not None and stage not in taken and stages.count(stage) == 1
+    }
+    if not named:
+        return values
+    found = [
+        {"name": named[number], **term} if number in named else term
+        for number, term in enumerate(_terms(values))
+    ]
+    rewards = {key: each for key, each in values["rewards"].items() if key not in SHORT}
+    return {**values, "rewards": {**rewards, "terms": found}}
+
+
+SHORT = ("functions", "weights")
+"""Keys of `[rewards]` that are the short form of `terms`."""
+NAMING = ("name", "type", "function")
+"""Keys of a term that its name may come from."""
+
+
+def _terms(values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the rewards of a table in full."""
+    rewards = values.get("rewards", {})
+    functions = rewards.get("functions") or ()
+    functions = [functions] if isinstance(functions, str) else list(functions)
+    weights = rewards.get("weights") or [1.0] * len(functions)
+    short = zip(functions, weights, strict=True)
+    full = [{**in_full(name), "weight": weight} for name, weight in short]
+    return [*rewards.get("terms", ()), *full]
+
+
+def _stage_of(term: Mapping[str, Any]) -> str | None:
+    """Return the stage whose model a term is. In the short form it looks like a function."""
+    for key in ("model", "function"):
+        if (reference := find_reference(term.get(key), key)) is not None:
+            return reference.stage
+    return None
 
 
 def _rows(rows: Sequence[Mapping[str, Any]] | None, file: Path) -> str | None:

@@ -51,8 +51,10 @@ class EvaluateStage(SampledStage):
         super().__init__(name, values, recipe)
 
     @classmethod
-    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = dict(super().of_defaults(defaults))
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        found = dict(super().of_defaults(defaults, table))
         if isinstance(evaluation := found.get("evaluation"), Mapping):
             kept = {key: value for key, value in evaluation.items() if key not in OF_SETS}
             found["evaluation"] = kept

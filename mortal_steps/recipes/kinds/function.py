@@ -11,6 +11,7 @@ What it prints is in `function.log`, beside the folder that it fills.
 
 import asyncio
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mortal_steps.compute.devices import VISIBLE, gpus_named
 from mortal_steps.config.section import Section
 from mortal_steps.errors import ConfigError, DataError, FunctionError, WorkerLostError
 from mortal_steps.recipes.identity import code_digest, data_content
@@ -47,6 +49,10 @@ class FunctionSettings(Section):
     cache: bool = True
     """Whether it need not be called again for the same inputs, parameters and code. With `false` it
     is called whenever the recipe runs: because it reads the world, such as a page or the time."""
+    devices: str = ""
+    """GPUs that it computes on, a value of CUDA_VISIBLE_DEVICES such as `0` or `0,1`: it sees these
+    alone, and no other stage begins on them before it has ended. Default: it counts as a stage
+    without a GPU, and sees what the recipe sees."""
     output: str = ""
     """The file in `out`, such as `rows.jsonl`, that `stage:NAME` stands for, a dataset; the folder
     is then `stage:NAME/folder`. Default: the folder itself."""
@@ -98,6 +104,7 @@ class FunctionStage(MadeStage):
 
     def check(self, stand_ins: StandIns, say: Say) -> None:
         """Import the function in a process of its own, and compare its parameters with the keys."""
+        self.gpus()
         say(f"importing {self._settings.call}")
         with tempfile.TemporaryDirectory(prefix="mortal-") as folder:
             work, log = Path(folder), Path(folder, LOG)
@@ -106,6 +113,10 @@ class FunctionStage(MadeStage):
                 self._answer(work, log, child.wait())
             finally:
                 child.kill_all()  # where this was interrupted
+
+    def gpus(self) -> frozenset[str]:
+        found = gpus_named(self._settings.devices, f"stages.{self.name}.devices")
+        return frozenset(gpu.uuid for gpu in found.values())
 
     def main(self, out: Path) -> str:
         return self._settings.output
@@ -143,8 +154,10 @@ class FunctionStage(MadeStage):
         given.write_bytes(pickle.dumps({**call, "parameters": parameters}))
         # -u: what was printed before a kill is in the log.
         command = [sys.executable, "-u", "-P", "-m", CALLING, str(given), str(answer)]
+        devices = self._settings.devices
+        env = {**os.environ, VISIBLE: devices} if devices else None
         with log.open("wb") as output:
-            return Child(command, output=output)
+            return Child(command, env=env, output=output)
 
     def _answer(self, work: Path, log: Path, code: int) -> Mapping[str, float]:
         """Return the metrics of a call that has ended. Raises what became of it otherwise."""

@@ -41,9 +41,11 @@ class SampleStage(SampledStage):
         self._sample = read_table(SampleSettings, values.get(OWN, {}), called)
 
     @classmethod
-    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         own = {OWN: defaults[OWN]} if OWN in defaults else {}
-        return {**super().of_defaults(defaults), **own}
+        return {**super().of_defaults(defaults, table), **own}
 
     def parts(self) -> Any:
         return {**super().parts(), OWN: self._sample.model_dump(mode="json")}

@@ -22,7 +22,12 @@ from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
-from mortal_steps.recipes.kinds.configured import MODEL, wanted_at, with_stand_ins
+from mortal_steps.recipes.kinds.configured import (
+    MODEL,
+    wanted_at,
+    with_names_of_stages,
+    with_stand_ins,
+)
 from mortal_steps.recipes.products import MadeStage
 from mortal_steps.recipes.references import Reference
 from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
@@ -52,7 +57,9 @@ class SampledStage(MadeStage):
         self.config = self._parsed(self._of_run(values))
 
     @classmethod
-    def of_defaults(cls, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         return cls._of_run(defaults)
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
@@ -90,7 +97,8 @@ class SampledStage(MadeStage):
 
     def settings(self, job: Job) -> RunConfig:
         """Return the settings for this machine, with paths in the place of references."""
-        values = self._of_run(job.values(self.values))
+        values = with_names_of_stages(self.values, job.values(self.values))
+        values = self._of_run(values)
         config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
         return self._used(settings_of_trial(config.with_own_seed()))
 

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mortal_steps.config.field_metadata import with_numbers_of
+from mortal_steps.config.trl_options import CONFIGS_OF_ROWS
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.algorithm import OF_COMPLETIONS
+from mortal_steps.recipes.file import merged
 from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
     check_decided,
     configuration,
     wanted_at,
+    with_names_of_stages,
     with_stand_ins,
 )
 from mortal_steps.recipes.references import MAIN, Reference
@@ -30,6 +34,12 @@ from mortal_steps.users_code.loading import is_in_file
 
 AS_BEGUN = ("model", "data", *CODE_TABLES)
 """Tables that hold paths: those of a begun run count, since what is behind them is the same."""
+
+
+def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = values.get(key)
+    return found if isinstance(found, Mapping) else {}
+
 
 LATER = "it is checked once {} has made its model"
 
@@ -44,6 +54,20 @@ class TrainStage(RunStage):
         check_decided(name, values)
         super().__init__(name, {**values, "name": f"{recipe}-{name}"}, recipe)
         self._written = configuration(name, self.values)
+
+    @classmethod
+    def of_defaults(
+        cls, defaults: Mapping[str, Any], table: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return them; without what is about completions for an algorithm that learns from rows."""
+        algorithm = merged(_table(defaults, "algorithm"), _table(table, "algorithm"))
+        if algorithm.get("type") not in CONFIGS_OF_ROWS:
+            return defaults
+        kept = {key: value for key, value in defaults.items() if key != "rewards"}
+        if training := _table(kept, "training"):
+            of_rows = {key: each for key, each in training.items() if key not in OF_COMPLETIONS}
+            kept["training"] = of_rows
+        return kept
 
     def wanted(self, reference: Reference) -> Sequence[OutputKind]:
         return wanted_at(self.name, reference)
@@ -61,7 +85,8 @@ class TrainStage(RunStage):
         return found
 
     def config(self, job: Job) -> RunConfig:
-        chosen = configuration(self.name, job.values(self.values))
+        values = with_names_of_stages(self.values, job.values(self.values))
+        chosen = configuration(self.name, values)
         begun = self._begun(job)
         kept = {}
         if begun is not None:
@@ -85,6 +110,9 @@ class TrainStage(RunStage):
             config = config.model_copy(update={"model": follow_link(config.model)})
             config = config.model_copy(update={"run_id": config.name}).with_own_seed()
             preflight.check(resolve_defaults(config), say=say)
+
+    def has_begun(self, job: Job) -> bool:
+        return self._begun(job) is not None
 
     def product(self, job: Job) -> Product | None:
         run = self._begun(job)

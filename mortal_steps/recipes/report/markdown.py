@@ -10,6 +10,7 @@ SIGNS = {
     "running": "▶️",
     "failed": "❌",
     "stopped": "⏸️",
+    "interrupted": "⏸️",
     "asks": "❓",
     "refused": "⛔",
     "waits": "·",

@@ -26,6 +26,7 @@ WORDS: dict[Standing, str] = {
     "running": "running",
     "failed": "failed",
     "stopped": "stopped",
+    "interrupted": "interrupted",
     "asks": "asks a person",
     "refused": "does not begin",
     "waits": "waits",
@@ -52,7 +53,8 @@ STYLE = """
 .graph .held-out { fill: none; stroke: var(--asks); stroke-width: 1.5; }
 .graph .dot { fill: var(--asks); }
 .graph .complete { fill: var(--complete); } .graph .running { fill: var(--running); }
-.graph .failed { fill: var(--failed); } .graph .asks, .graph .stopped { fill: var(--asks); }
+.graph .failed { fill: var(--failed); }
+.graph .asks, .graph .stopped, .graph .interrupted { fill: var(--asks); }
 .graph .refused { fill: var(--failed); } .graph .waits, .graph .ready { fill: var(--idle); }
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.errors import MortalError
 from mortal_steps.recipes.file import merged
 from mortal_steps.recipes.progress import in_words
-from mortal_steps.recipes.record import RecipeRecord, StageRecord
+from mortal_steps.recipes.record import RESUME_AT, RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
 from mortal_steps.report.curves import Point, curve_points
@@ -91,12 +91,17 @@ def look_at_stages(record: RecipeRecord, runs_dir: Path) -> list[StageView]:
 def how_to_go_on(record: RecipeRecord, where: str = "") -> str:
     """Return what a person does next; empty where there is nothing to do."""
     asking = [stage.headline for stage in record.stages.values() if stage.standing == "asks"]
-    resume = f"`mortal resume {record.name}{where}`"
+    resume = f"mortal resume {record.name}{where}"
     if asking and record.status != "running":
-        return f"{asking[0]}; then {resume} goes on"
+        return then(asking[0], resume)
     if record.status in ("failed", "stopped", "interrupted", "waiting"):
-        return f"{resume} goes on; what is complete is not made again"
+        return f"`{resume}` goes on; what is complete is not made again"
     return ""
+
+
+def then(how: str, resume: str) -> str:
+    """Return how a question is answered, and what goes on with the recipe then."""
+    return how if how.startswith(RESUME_AT) else f"{how}; then `{resume}` goes on"
 
 
 def stands(record: RecipeRecord) -> str:
@@ -113,7 +118,7 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
     costs = add_up(run.store.root) if run else None
     status = status_of(run) if run else None
     reached = stage.headline
-    if status is not None and stage.standing in ("running", "stopped"):
+    if status is not None and stage.standing in ("running", "stopped", "interrupted"):
         reached = in_words(status)
     judged = "loss" if any(map(learns_without_rewards, metrics)) else "reward"
     if "reward" in stage.metrics:

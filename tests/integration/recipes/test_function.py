@@ -39,6 +39,9 @@ def dies(out):
 def nothing(out):
     pass
 
+def sees(out):
+    (out / "seen.txt").write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+
 def waits(out):
     Path("waiting.txt").write_text(str(os.getpid()))
     time.sleep(60)
@@ -80,6 +83,13 @@ def test_a_coroutine_is_awaited():
     job = job_of(later)
     assert make(later, job).outputs[""].kind == "folder"
     assert (job.folder / "out" / "a.txt").read_text() == "a"
+
+
+def test_a_function_sees_the_gpus_that_it_names():
+    sees = stage("sees", devices="1")
+    job = job_of(sees)
+    make(sees, job)
+    assert (job.folder / "out" / "seen.txt").read_text() == "1"
 
 
 @pytest.mark.parametrize(

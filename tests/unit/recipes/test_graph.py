@@ -138,6 +138,22 @@ def test_files_of_stages_defaults_and_overrides(tmp_path):
     assert training == {"learning_rate": 0.5, "batch_size": 2, "max_steps": 5}
 
 
+@pytest.mark.parametrize("algorithm", ["sft", "dpo", "kto", "reward"])
+def test_what_is_about_completions_in_the_defaults_is_for_other_stages(algorithm):
+    defaults = {
+        "rewards": {"functions": ["rewards.py:right"]},
+        "training": {"max_completion_length": 16, "num_generations": 4, "batch_size": 4},
+    }
+    grpo = {"model": {"new": {}}, "data": {"source": "rows.jsonl"}}
+    rows = {**grpo, "algorithm": {"type": algorithm}}
+    made = parse_recipe({"name": "a", "defaults": defaults, "stages": {"a": grpo, "b": rows}})
+    found = Recipe(made).stages
+    assert found["a"].values["rewards"] == defaults["rewards"]
+    assert found["a"].values["training"] == defaults["training"]
+    assert "rewards" not in found["b"].values
+    assert found["b"].values["training"] == {"batch_size": 4}
+
+
 @pytest.mark.parametrize(
     ("text", "overrides", "said"),
     [

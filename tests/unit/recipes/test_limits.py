@@ -13,6 +13,8 @@ from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.stages import Job
 from mortal_steps.store import RunStore
+from tests.support.made_up_gpus import let_there_be, several
+from tests.support.recipes import Nothing
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +50,27 @@ def test_with_a_budget_stages_elsewhere_take_turns():
     limits = parse_recipe({"name": "a", "stages": {"s": {}}}).limits
     assert fits(away, [away], limits)
     assert not fits(away, [away], limits.model_copy(update={"max_cost": 1.0}))
+
+
+def using(**given):
+    """A function as a stage."""
+    stage = {"type": "function", "call": "own.py:use", **given}
+    return Recipe(parse_recipe({"name": "a", "stages": {"use": stage}})).stages["use"]
+
+
+def test_a_function_holds_the_gpus_that_it_names(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text("def use(out): ...\n")
+    let_there_be(monkeypatch, several(2))
+    job = Job(recipe="a", stage="use", identity="1" * 64, inputs=(), runs_dir=tmp_path)
+    limits = parse_recipe({"name": "a", "stages": {"s": {}}}).limits
+    given = ({}, {"devices": "0"}, {"devices": "0,1"})
+    none, first, both = (Taken.by(using(**each), job) for each in given)
+    assert (none.gpus, first.gpus, both.gpus) == (frozenset(), {"0000-0"}, {"0000-0", "0000-1"})
+    assert not fits(first, [both], limits) and not fits(both, [first], limits)
+    assert fits(none, [both], limits)
+    assert using(devices="0").identity(()) == using().identity(())
+    with pytest.raises(ConfigError, match=r"stages\.use\.devices names '2', and with CUDA_VISIBLE"):
+        using(devices="2").check(Nothing(), lambda line: None)
 
 
 def gated(gate=(), **grpo):

@@ -36,6 +36,16 @@ def test_show_tells_how_a_recipe_goes_on(letters):
     assert json.loads(told("show", "letters", "--json"))["next"].startswith("`mortal resume")
 
 
+def test_what_no_process_drives_is_interrupted_and_so_are_its_stages(letters):
+    record = letters.read()
+    begun = replace(record.stages["grpo"], standing="running")
+    letters.write(replace(record, status="running", stages={**record.stages, "grpo": begun}))
+    first, *_ = told("status").splitlines()
+    assert first.startswith("recipe letters  interrupted")
+    assert "best complete, grpo interrupted" in first
+    assert "train, grpo  interrupted" in told("show", "letters")
+
+
 def test_a_run_with_the_name_of_a_recipe_is_the_run(letters):
     (letters.runs_dir / SFT).rename(letters.runs_dir / "letters")
     assert "letters  completed, step 2 of 2" in told("show", "letters")
