@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.placement import gpus_per_engine, sharing_gpus
-from mortal_steps.config import ComputeConfig, LocalConfig
+from mortal_steps.config import ComputeConfig, LocalConfig, RoleConfig
 from mortal_steps.config.gpus import gpu_count
+from mortal_steps.rewards.plan import ScoringPlan
+from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 from mortal_steps.rollout.plan import SamplerPlan
 
 
@@ -19,6 +21,7 @@ def in_containers(
     """Return the workers as a container starts them; those of a node share its GPUs.
     Interpreter, devices and environment of local processes are left out."""
     specs = {role: replace(spec, python=None, devices=(), env={}) for role, spec in specs.items()}
+    specs["reward"] = _with_interpreters_of_image(specs["reward"])
     if compute.mode != "single_node":
         return specs
     plan: SamplerPlan = specs["rollout"].kwargs["plan"]
@@ -34,3 +37,15 @@ def in_containers(
         shared = replace(plan, rollout=sharing_gpus(LocalConfig(), plan.rollout, 1))
         rollout = replace(rollout, kwargs={**rollout.kwargs, "plan": shared})
     return {**specs, "actor": actor, "rollout": rollout}
+
+
+def _with_interpreters_of_image(reward: WorkerSpec) -> WorkerSpec:
+    """Return reward workers whose models with an engine run under the interpreter that has it in
+    this image."""
+    plan: ScoringPlan = reward.kwargs["plan"]
+    engine = ENGINES.entry(plan.needs_engine or ALWAYS_THERE)
+    python = os.environ.get(engine.node_python) if engine.node_python else None
+    local = plan.compute.local
+    there = local.model_copy(update={"rollout": RoleConfig(python=python)})
+    compute = plan.compute.model_copy(update={"local": there})
+    return replace(reward, kwargs={**reward.kwargs, "plan": replace(plan, compute=compute)})
