@@ -29,6 +29,9 @@ from mortal_steps.rewards.kinds.teacher import EngineOfTeacher, TeacherTerm
 from mortal_steps.rewards.token_logprobs import TokenLogprobs
 from mortal_steps.types import Rollout
 
+DECIDED = frozenset({"logprobs_mode", "max_logprobs", "worker_extension_cls"})
+"""Options of vLLM that a user does not choose."""
+
 
 class ServedTeacher(TeacherConfig):
     """`[algorithm.teachers.NAME]`: a model that reward workers run. Its tokens are the
@@ -94,6 +97,11 @@ class Opd(TrlAlgorithm, extra="forbid"):
                 raise ValueError(
                     f"teachers.{name}.engine_options are for engine = 'vllm', and this teacher has "
                     "'transformers'; leave them out, or set engine"
+                )
+            for option in DECIDED.intersection(each.engine_options):
+                raise ValueError(
+                    f"teachers.{name}.engine_options.{option} is set by what a teacher has to say; "
+                    "leave it out"
                 )
         return self
 
