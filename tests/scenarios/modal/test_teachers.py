@@ -9,13 +9,23 @@ import pytest
 
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.meter import CORE, DOLLARS_PER_SECOND, GIBIBYTE
+from mortal_steps.rollout.engines.table import VLLM_PYTHON as PYTHON_OF_IMAGE
 from mortal_steps.runs.run import find_run
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
 from tests.support.chaos.project import VARIANTS, write_teacher
 from tests.support.modal.bare_run import drive
 from tests.support.modal.fire import ACTOR, Fire
-from tests.support.modal.project import MORTAL, ON_MODAL, STEPS, at, project
+from tests.support.modal.project import (
+    MORTAL,
+    ON_MODAL,
+    SHORT,
+    STEPS,
+    assert_same,
+    at,
+    project,
+)
+from tests.support.paths import VLLM_PYTHON
 
 TEACHER = "RewardWorker.*"
 TAUGHT = (*VARIANTS["opd"], "training.num_iterations=1", "rewards.dry_run=false")
@@ -47,6 +57,28 @@ def test_a_student_has_the_bits_of_one_here_after_its_teacher_its_actor_and_its_
     expected = digests(here.store.root, STEPS)
     for run_id in THERE:
         assert digests(fetch(plane, tmp_path, run_id).store.root, STEPS) == expected
+
+
+@pytest.mark.vllm
+@pytest.mark.skipif(
+    not VLLM_PYTHON.exists(), reason=f"no {VLLM_PYTHON}; `make vllm-env` builds one"
+)
+def test_a_teacher_in_vllm_is_in_a_container_with_both_environments(plane, tmp_path):
+    """A Secret says which interpreter has vLLM, as the image does on Modal."""
+    import modal  # it reads where Modal is once, when it is imported
+
+    modal.Secret.objects.create("both", {PYTHON_OF_IMAGE: str(VLLM_PYTHON)})
+    write_teacher(tmp_path / "teacher")
+    teacher = "algorithm.teachers.main={name_or_path='teacher', engine='vllm'}"
+    short = (*TAUGHT, *SHORT, teacher, "training.max_steps=2", "evaluation.eval_steps=0")
+    with bare_flow.bare_in(tmp_path):
+        mine = f"compute.local.rollout.python={VLLM_PYTHON}"
+        here = bare_flow.go_on(project(tmp_path, "here", *short, mine))
+        theirs = (*ON_MODAL, *APART, "compute.modal.secrets=['both']")
+        there = open_run(project(tmp_path, "vllm", *short, *theirs))
+        asyncio.run(drive(there))
+    assert_same(there, here)
+    assert plane.events("container_started", function="VllmRewardWorker.*")
 
 
 def assert_paid_for(run):
