@@ -113,7 +113,7 @@ def _hands(args: argparse.Namespace) -> dict[str, list[Volley]]:
         return _named(variants, selections.hands(args.seed, args.kills, variants))
     of_rows = [name for name in variants if name in ROWS]  # these have no reward workers to kill
     others = [name for name in variants if name not in ROWS]
-    found = {}
+    found: dict[str, list[Volley]] = {}
     if of_rows:
         kills = math.ceil(args.kills * len(of_rows) / len(variants))
         found |= _named(of_rows, rows.hands(args.seed, kills, of_rows))

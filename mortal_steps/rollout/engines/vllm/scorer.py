@@ -66,7 +66,7 @@ class VllmScorer:
         self.vocabulary = int(settings.vocab_size)
         longest = options.get("max_model_len") or context_length(config, model.max_model_len)
         self.max_model_len = int(longest)
-        fixed = {
+        fixed: dict[str, Any] = {
             "dtype": model.dtype,
             "trust_remote_code": model.trust_remote_code,
             "max_model_len": self.max_model_len,
