@@ -122,7 +122,7 @@ screenshots: venv  ## Take the pictures of Prefect's pages after a night of the 
 	$(BIN)/pip install --quiet 'playwright>=1.50'
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.screenshots
 
-chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=, such as sft,dpo KILLS=60)
+chaos: venv  ## Runs killed 200 times, at every stage: do they end with the same bits? (VARIANTS=, such as sft,dpo,opd KILLS=60)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.chaos $(if $(VARIANTS),--variants $(subst $(COMMA), ,$(VARIANTS))) $(if $(KILLS),--kills $(KILLS))
 
 chaos-selections: venv vllm-env  ## Runs that select what they sample, killed 66 times: workers 1 to 3, sampled 0 to 2 steps ahead, two ranks, vLLM

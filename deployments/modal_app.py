@@ -250,6 +250,19 @@ class RewardWorker(Worker):
         self.host.close()
 
 
+@app.cls(image=node_image, **reserved("reward"), **WORKER)
+class VllmRewardWorker(Worker):
+    """The same with teachers that vLLM computes."""
+
+    run_id: str = modal.parameter()
+    number: int = modal.parameter()
+
+    @modal.exit()
+    def end(self) -> None:
+        """Let the sandboxes go that its functions use."""
+        self.host.close()
+
+
 @app.cls(image=node_image, **reserved("actor", TOGETHER), **WORKER)
 class SingleNodeWorker(Worker):
     """The actor and a rollout worker that samples with either engine, alternating."""

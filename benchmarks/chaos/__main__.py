@@ -3,7 +3,7 @@
     python -m benchmarks.chaos                      # every variant, 200 kills or more
     python -m benchmarks.chaos --variants plain lora --kills 30 --seed 5
     python -m benchmarks.chaos --agents             # models that call tools, killed inside episodes
-    python -m benchmarks.chaos --variants sft dpo --kills 60    # runs that learn from rows
+    python -m benchmarks.chaos --variants sft dpo opd --kills 60    # from rows, from teachers
     python -m benchmarks.chaos --selections --kills 60          # runs that select what they sample
 
 Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
@@ -13,6 +13,7 @@ a train step, samples more again than was in flight at a kill, hangs or cannot b
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -40,15 +41,7 @@ def main() -> None:
     judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
     faults: list[str] = []
     with _folder(args.keep) as folder, _server(folder) as server:
-        if args.agents:
-            hands = agents.hands(args.seed, args.kills, args.variants)
-        elif set(args.variants) <= SELECTIONS.keys():
-            hands = selections.hands(args.seed, args.kills, args.variants)
-        elif set(args.variants) <= ROWS.keys():
-            hands = rows.hands(args.seed, args.kills, args.variants)
-        else:
-            hands = _dealt(volleys(args.seed, args.kills), len(args.variants))
-        for name, hand in zip(args.variants, hands, strict=True):
+        for name, hand in _hands(args).items():
             try:
                 variant = Variant(name, folder, server, args.steps, _say)
                 if name == "ranks":
@@ -83,9 +76,8 @@ def _parse() -> argparse.Namespace:
     add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     args = parser.parse_args()
-    for others in (ROWS, SELECTIONS):
-        if 0 < len(others.keys() & (args.variants or ())) < len(args.variants):
-            parser.error(f"--variants {' '.join(others)} have kills of their own; run them alone")
+    if 0 < len(SELECTIONS.keys() & (args.variants or ())) < len(args.variants):
+        parser.error(f"--variants {' '.join(SELECTIONS)} have kills of their own; run them alone")
     default = AGENTS if args.agents else SELECTIONS if args.selections else VARIANTS
     args.variants = args.variants or list(default)
     return args
@@ -110,6 +102,29 @@ def _server(folder: Path) -> Iterator[KillableServer]:
     finally:
         server.wait()
         server.kill()
+
+
+def _hands(args: argparse.Namespace) -> dict[str, list[Volley]]:
+    """Return the kills of each variant."""
+    variants: list[str] = args.variants
+    if args.agents:
+        return _named(variants, agents.hands(args.seed, args.kills, variants))
+    if set(variants) <= SELECTIONS.keys():
+        return _named(variants, selections.hands(args.seed, args.kills, variants))
+    of_rows = [name for name in variants if name in ROWS]  # these have no reward workers to kill
+    others = [name for name in variants if name not in ROWS]
+    found: dict[str, list[Volley]] = {}
+    if of_rows:
+        kills = math.ceil(args.kills * len(of_rows) / len(variants))
+        found |= _named(of_rows, rows.hands(args.seed, kills, of_rows))
+    if others:
+        kills = math.ceil(args.kills * len(others) / len(variants))
+        found |= _named(others, _dealt(volleys(args.seed, kills), len(others)))
+    return {name: found[name] for name in variants}
+
+
+def _named(names: Sequence[str], hands: Sequence[list[Volley]]) -> dict[str, list[Volley]]:
+    return dict(zip(names, hands, strict=True))
 
 
 def _dealt(chosen: Sequence[Volley], hands: int) -> list[list[Volley]]:

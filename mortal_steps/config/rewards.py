@@ -72,6 +72,12 @@ class RewardTerm(Section, extra="allow"):
         return False
 
     @property
+    def needs_engine(self) -> str | None:
+        """Engine of rollout workers that it computes with, whose interpreter it then runs under;
+        None for one that runs under the reward workers'."""
+        return None
+
+    @property
     def sends(self) -> str | None:
         """The secret that it sends, and where to, in words; None if it sends none."""
         return None

@@ -31,7 +31,8 @@ class RewardHost:
 
     `gym_rows`: the rows come from reasoning_gym itself; `sandbox`: where programs run;
     `judge`: where judges keep what they paid for. The host sees the variables of the environment in
-    `passed_on`, credentials or not. `before_start` is called before each start.
+    `passed_on`, credentials or not, and has `variables`. `before_start` is called before each
+    start. `python` is its interpreter, if it is another.
     """
 
     import_timeout_s = 600.0
@@ -48,6 +49,8 @@ class RewardHost:
         judge: JudgedRun | None = None,
         passed_on: Collection[str] = (),
         before_start: Callable[[], None] | None = None,
+        python: str | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._terms = dict(terms)
         self._holds_sandboxes = sandbox is not None and sandbox.kind != "local"
@@ -61,6 +64,8 @@ class RewardHost:
             },
             passed_on=passed_on,
             before_start=before_start,
+            python=python,
+            variables=variables,
             start_timeout_s=self.import_timeout_s,
         )
         self._sent: CallArguments | None = None

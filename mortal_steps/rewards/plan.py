@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.config import ComputeConfig, EnvironmentConfig, RewardsConfig
+from mortal_steps.config import ComputeConfig, EnvironmentConfig, RewardsConfig, RewardTerm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +49,15 @@ class ScoringPlan:
     @property
     def needs_gpu(self) -> bool:
         """Whether anything that scores computes on a GPU."""
+        return any(term.needs_gpu for term in self._terms)
+
+    @property
+    def needs_engine(self) -> str | None:
+        """Engine of rollout workers that something computes with which scores or teaches."""
+        return next(filter(None, (term.needs_engine for term in self._terms)), None)
+
+    @property
+    def _terms(self) -> list[RewardTerm]:
         scoring = [self.rewards, *self.set_rewards.values()]
         scoring += [self.eval_rewards] if self.eval_rewards is not None else []
-        return any(term.needs_gpu for each in scoring for term in each.all_terms)
+        return [term for each in scoring for term in each.all_terms]

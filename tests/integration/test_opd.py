@@ -1,14 +1,16 @@
 """A run that learns from what teachers say, whole, and the same run killed on the way."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mortal_steps.config import NewModelConfig
-from mortal_steps.errors import RewardError
+from mortal_steps.config import ComputeConfig, NewModelConfig
+from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.orchestration.batch_sources.base import needed_roles
+from mortal_steps.orchestration.checking.teachers import check_teachers
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.report.samples import samples_of
@@ -114,3 +116,13 @@ def test_a_run_does_not_go_on_with_another_teacher(project, config):
     with refused(RewardError, "teacher/generation_config.json"):
         go_on(begun)
     file.write_bytes(before)
+
+
+def test_the_engine_of_a_teacher_is_in_the_interpreter_of_rollout_workers(project):
+    teacher = "{name_or_path='teacher', engine='vllm'}"
+    given = project_config(project, **{**SETTINGS, "algorithm.teachers.main": teacher})
+    told = ("algorithm.teachers.main.engine = 'vllm'", sys.executable, "local.rollout.python")
+    with refused(ConfigError, *told):
+        check_teachers(given)
+    there = {"backend": "modal", "modal": {"rewards": "modal"}}  # images have their own
+    check_teachers(given.model_copy(update={"compute": ComputeConfig.model_validate(there)}))

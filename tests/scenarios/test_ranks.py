@@ -51,6 +51,15 @@ def test_so_have_those_that_learn_from_rows(kind, tmp_path):
     check_ranks_of(kind, tmp_path / "case")
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_so_have_those_that_learn_from_what_teachers_said_of_which_one_is_killed(tmp_path, number):
+    """The first one by FSDP2, the second one with an adapter."""
+    case = draw_on_ranks(seed=0, number=number, ranks=2, algorithm="opd")
+    trial = attempt(case, tmp_path / "case", context())
+    assert (trial.outcome, trial.found) == ("equal", "")
+    assert trial.num_kills
+
+
 STRUCK = {
     "with all weights each": {"ranks": 2, "num_iterations": 2, **LORA},
     "dealt out": {**SHARDED, **ADAPTING, **ACCUMULATED},

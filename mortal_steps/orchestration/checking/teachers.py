@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mortal_steps.config import AlgorithmConfig, DataConfig, RewardsConfig
+from mortal_steps.compute.interpreters import lacks, rollout_interpreter
+from mortal_steps.config import AlgorithmConfig, ComputeConfig, DataConfig, RewardsConfig
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.extensions import nearest
 from mortal_steps.hosts.answers import LARGEST_ANSWER
@@ -14,6 +15,7 @@ from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.token_logprobs import bytes_per_token
+from mortal_steps.rollout.engines.table import ENGINES
 from mortal_steps.types import Problem
 
 IN_BASE64 = 4 / 3
@@ -52,7 +54,23 @@ def check_teachers(plan: ForecastPlan, data: DataConfig, rewards: RewardsConfig)
             folder, called = Path(each.model.name_or_path), f"algorithm.teachers.{each.teacher}"
             check_folder(folder, called=called, whole=False)
             check_listed_weights(folder, called=called)
+        _check_interpreter(plan.compute, each)
     _check_answers(plan, teachers[0].top_k)
+
+
+def _check_interpreter(compute: ComputeConfig, teacher: TeacherTerm) -> None:
+    """Raise `ConfigError` where the interpreter that a teacher runs under on this machine has no
+    engine for it; images have theirs."""
+    kind = ENGINES[teacher.engine]
+    if kind.needs is None or compute.scores_in_a_container:
+        return
+    python = rollout_interpreter(compute)
+    if lacks(python, kind.needs):
+        raise ConfigError(
+            f"algorithm.teachers.{teacher.teacher}.engine = {teacher.engine!r}, but {python} has "
+            f"no {kind.needs}; set compute.local.rollout.python to an interpreter with it "
+            f"({kind.install}), or leave engine out"
+        )
 
 
 def _check_answers(plan: ForecastPlan, top_k: int) -> None:
@@ -95,10 +113,10 @@ def check_context(plan: ForecastPlan, longest: int) -> None:
     """Raise `ConfigError` for a teacher that takes fewer tokens than the `longest` prompt and its
     completion may have."""
     for each in teachers_of(plan.trainer.algorithm):
-        context = find_context(each.model)
-        if context is not None and longest + plan.max_tokens > context:
+        takes = each.longest(find_context(each.model))
+        if takes is not None and longest + plan.max_tokens > takes:
             raise ConfigError(
-                f"algorithm.teachers.{each.teacher} = {each.model.name_or_path!r} takes {context} "
+                f"algorithm.teachers.{each.teacher} = {each.model.name_or_path!r} takes {takes} "
                 f"tokens, and the longest prompt has {longest}, its completion up to "
                 f"{plan.max_tokens} (rollout.max_tokens); lower rollout.max_tokens or "
                 "model.max_model_len, or choose a teacher that takes more"

@@ -207,6 +207,7 @@ def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContaine
             run.info.run_id,
             number,
             together=role == "actor" and config.actor_containers > 1,
+            scores_with=run.plan.scoring.needs_engine,
         )
         return ModalContainer(role, number, worker, on_modal)
 

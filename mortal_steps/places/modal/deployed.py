@@ -42,13 +42,15 @@ def worker_of(
     number: int,
     *,
     together: bool = False,
+    scores_with: str | None = None,
 ) -> Any:
-    """Return a worker's handle: its class with the role's GPU, cores, memory, and the region. With
+    """Return a worker's handle: its class with the role's GPU, cores, memory, and the region. A
+    reward worker has the engine that it `scores_with` in its image, if there is one. With
     `together`, it is an actor in several containers, which has what it was deployed with: what is
     chosen for a run would leave out the network between them."""
     options = compute.modal
     deployed = modal.Cls.from_name(
-        options.app, TOGETHER if together else _class_of(role, compute, rollout)
+        options.app, TOGETHER if together else _class_of(role, compute, rollout, scores_with)
     )
     gpu = compute.gpu_of(role)
     reserved: dict[str, Any] = {
@@ -166,10 +168,12 @@ async def _briefly(what: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     return await call_with_retries(what, ask, until=time.time() + PATIENCE_S)
 
 
-def _class_of(role: Role, compute: ComputeConfig, rollout: RolloutConfig) -> str:
+def _class_of(
+    role: Role, compute: ComputeConfig, rollout: RolloutConfig, scores_with: str | None
+) -> str:
     """Return the class of deployments/modal_app.py: each has the image of what it works with."""
     if role == "reward":
-        return "RewardWorker"
+        return ENGINES.entry(scores_with or ALWAYS_THERE).reward_class
     if compute.mode == "single_node":
         return "SingleNodeWorker"
     if role == "actor":

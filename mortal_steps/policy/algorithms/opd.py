@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.rewards import RewardTerm
-from mortal_steps.config.section import NAME
+from mortal_steps.config.section import NAME, Options
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.shape import find_shape
 from mortal_steps.policy.algorithms.distillation import TeacherConfig, by_name, check_no_rewards
@@ -25,15 +25,23 @@ from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 from mortal_steps.policy.plan import TrainerPlan
-from mortal_steps.rewards.kinds.teacher import TeacherTerm
+from mortal_steps.rewards.kinds.teacher import EngineOfTeacher, TeacherTerm
 from mortal_steps.rewards.token_logprobs import TokenLogprobs
 from mortal_steps.types import Rollout
+
+DECIDED = frozenset({"logprobs_mode", "max_logprobs", "worker_extension_cls"})
+"""Options of vLLM that a user does not choose."""
 
 
 class ServedTeacher(TeacherConfig):
     """`[algorithm.teachers.NAME]`: a model that reward workers run. Its tokens are the
     student's."""
 
+    engine: EngineOfTeacher = "transformers"
+    """What computes it. `vllm` runs under the interpreter of the rollout workers
+    (`compute.local.rollout.python`)."""
+    engine_options: Options = Field(default_factory=dict)
+    """Additional keyword arguments of vLLM's `LLM(...)`, such as `tensor_parallel_size`."""
     device: str = "cpu"
     """Where it computes, such as `cuda`; the CPU by default, so that it takes no room from actor
     and rollout workers."""
@@ -83,6 +91,21 @@ class Opd(TrlAlgorithm, extra="forbid"):
         return self
 
     @model_validator(mode="after")
+    def _options_are_of_an_engine(self) -> Self:
+        for name, each in self.teachers.items():
+            if each.engine_options and each.engine == "transformers":
+                raise ValueError(
+                    f"teachers.{name}.engine_options are for engine = 'vllm', and this teacher has "
+                    "'transformers'; leave them out, or set engine"
+                )
+            for option in DECIDED.intersection(each.engine_options):
+                raise ValueError(
+                    f"teachers.{name}.engine_options.{option} is set by what a teacher has to say; "
+                    "leave it out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _there_is_such_a_divergence(self) -> Self:
         if self.beta > 0 and self.loss_top_k > 1:
             raise ValueError(
@@ -111,6 +134,8 @@ class Opd(TrlAlgorithm, extra="forbid"):
                 name=f"teacher-{name}",
                 teacher=name,
                 model=each.model,
+                engine=each.engine,
+                engine_options=each.engine_options,
                 device=each.device,
                 batch_size=each.batch_size,
                 threads=each.threads,

@@ -21,7 +21,9 @@ OF_WEIGHTS = ("name_or_path", "revision", "new", "trust_remote_code")
 """Keys of `[model]` by which another stage's model is found; all others are how it is used there.
 """
 TEACHERS = "algorithm.teachers."
-OF_TEACHERS = ("revision", "device", "dtype")
+OF_TEACHERS = re.compile(
+    r"algorithm\.teachers\..+\.(revision|device|dtype|engine|engine_options\..+)"
+)
 """Texts in the table of a teacher that name no model; all other keys may be a teacher's name."""
 REWARDS = re.compile(r"(rewards|evaluation|evaluation\.sets\..+)\.functions(\[\d+\])?")
 """Keys of rewards in their short form, which may name a model."""
@@ -52,7 +54,7 @@ def wanted_at(name: str, reference: Reference) -> Sequence[OutputKind]:
     last = key.rpartition(".")[2]
     if table == "data" and (last in ("source", "eval_source") or ".eval_sets." in key):
         return ("dataset", "folder")
-    is_teacher = key.startswith(TEACHERS) and last not in OF_TEACHERS
+    is_teacher = key.startswith(TEACHERS) and not OF_TEACHERS.fullmatch(key)
     if is_teacher or last in (*MODEL_KEYS, "name_or_path") or REWARDS.fullmatch(key):
         return ("model", "folder")
     raise ConfigError(f"stages.{name}.{key} = {str(reference)!r}: {NO_REFERENCE}")

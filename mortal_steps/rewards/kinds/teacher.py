@@ -9,16 +9,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.rewards import RewardTerm
+from mortal_steps.config.section import Options
 from mortal_steps.errors import RewardError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.users_code.loading import import_code
 
-MODEL = "mortal_steps.rewards.teacher_model:TeacherModel"
-"""Imported when it is loaded: torch takes seconds."""
+MODELS = {
+    "transformers": "mortal_steps.rewards.teacher_model:TeacherModel",
+    "vllm": "mortal_steps.rewards.vllm_teacher:VllmTeacher",
+}
+"""By engine. Imported when they are loaded: torch takes seconds."""
+EngineOfTeacher = Literal["transformers", "vllm"]
 
 
 class TeacherTerm(RewardTerm, extra="forbid"):
@@ -30,6 +37,8 @@ class TeacherTerm(RewardTerm, extra="forbid"):
     teacher: str
     """Its NAME in the configuration."""
     model: ModelConfig
+    engine: EngineOfTeacher = "transformers"
+    engine_options: Options = Field(default_factory=dict)
     device: str
     batch_size: int
     threads: int
@@ -55,17 +64,33 @@ class TeacherTerm(RewardTerm, extra="forbid"):
     def needs_gpu(self) -> bool:
         return self.device.startswith("cuda")
 
+    @property
+    def needs_engine(self) -> str | None:
+        return None if self.engine == "transformers" else self.engine
+
+    def longest(self, context: int | None) -> int | None:
+        """Return how many tokens a prompt and its completion may have, for a model that takes
+        `context` of them; None if there is no limit. vLLM samples one token more."""
+        if self.needs_engine is None:
+            return context
+        own = self.engine_options.get("max_model_len") or min(
+            each for each in (context, self.model.max_model_len) if each
+        )
+        return int(own) - 1
+
     def load(self) -> RewardFunction:
         """Return the model itself. Raises `ModelError` and `RewardError` where it is none."""
-        missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+        needed = ("torch", "transformers", *filter(None, [self.needs_engine]))
+        missing = [name for name in needed if find_spec(name) is None]
         if missing:
+            role = "rollout" if self.needs_engine else "reward"
             raise RewardError(
-                f"the interpreter of the reward workers has no {' and no '.join(missing)}, which "
-                f"[algorithm.teachers.{self.teacher}] needs; install it there, or name another one "
-                "in compute.local.reward.python"
+                f"the interpreter of the {role} workers has no "
+                f"{' and no '.join(missing)}, which [algorithm.teachers.{self.teacher}] needs; "
+                f"install it there, or name another one in compute.local.{role}.python"
             )
         if not is_hub_model(self.model):  # seen at once, before torch is imported
             called = f"algorithm.teachers.{self.teacher}.name_or_path"
             check_folder(Path(self.model.name_or_path), called=called, whole=False)
-        made: RewardFunction = import_code(MODEL, "algorithm.teachers")(self)
+        made: RewardFunction = import_code(MODELS[self.engine], "algorithm.teachers")(self)
         return made

@@ -22,6 +22,7 @@ from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.resources import num_cores
 
+GPUS = "CUDA_VISIBLE_DEVICES"
 OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """What a model of the hub may ask for. Its process runs no code but MORTAL's."""
 SHARE = 0.8
@@ -78,12 +79,27 @@ def assign(
             {name: term},
             passed_on={*compute.local.reward.env, *rewards.credentials, *OF_THE_HUB},
             before_start=before_start,
+            **(process_of(term, compute) if isinstance(term, TeacherTerm) else {}),
         )
         assignments.append(Assignment(names=(name,), hosts=[host]))
     for name, term in own.items():
         hosts = [make_host({name: term}) for _ in range(term.own_processes or 1)]
         assignments.append(Assignment(names=(name,), hosts=hosts, by_problem=term.by_problem))
     return assignments
+
+
+def process_of(teacher: TeacherTerm, compute: ComputeConfig) -> dict[str, Any]:
+    """Return the interpreter of a teacher's process with an engine of its own, and what such an
+    engine reads once: the number of threads, and the GPU that it has among those of this process.
+    """
+    if teacher.needs_engine is None:
+        return {}
+    variables = {"OMP_NUM_THREADS": str(teacher.threads)}
+    if teacher.device.startswith("cuda:"):
+        number = int(teacher.device.partition(":")[2])
+        seen = [each for each in os.environ.get(GPUS, "").split(",") if each]
+        variables[GPUS] = seen[number] if number < len(seen) else str(number)
+    return {"python": compute.local.rollout.python, "variables": variables}
 
 
 def sandbox_settings(

@@ -59,9 +59,11 @@ class EngineKind(Extension):
     """The lowest one above 0 at which it samples: a lower one is raised to it."""
     modal_class: str | None = None
     """Class in deployments/modal_app.py whose image has the engine; None if no image has it."""
+    reward_class: str = "RewardWorker"
+    """Class there of reward workers with models that the engine computes."""
     node_python: str | None = None
-    """Environment variable, in the image for a single node, that names the interpreter with the
-    engine if it differs from the actor's."""
+    """Environment variable, in the image for a single node and in that of `reward_class`, that
+    names the interpreter with the engine if it differs from everybody else's."""
     adapters: Adapters | None = None
     """How it takes adapters. None: it gets whole models, unless the configuration says
     otherwise."""
@@ -105,6 +107,7 @@ ENGINES = Registry(
             highest_temperature=2.0,
             lowest_temperature=0.01,
             modal_class="RolloutWorker",
+            reward_class="VllmRewardWorker",
             node_python=VLLM_PYTHON,
             adapters=VLLM_ADAPTERS,
             sleeps=True,

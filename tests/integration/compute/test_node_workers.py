@@ -69,6 +69,24 @@ def specs_on(monkeypatch, engine, options=None, **modal):
     return specs, in_containers(specs, config.compute)
 
 
+@pytest.mark.parametrize(("engine", "python"), [("vllm", "/opt/vllm/bin/python"), (None, None)])
+def test_a_teacher_has_the_interpreter_of_its_image(monkeypatch, engine, python):
+    monkeypatch.setenv(VLLM_PYTHON, "/opt/vllm/bin/python")
+    teacher = {"name_or_path": "org/large", "engine": engine or "transformers"}
+    config = RunConfig(
+        algorithm={"type": "opd", "teachers": {"main": teacher}},
+        rollout={"engine": "vllm"},
+        compute={"backend": "modal", "local": {"rollout": {"python": "/home/me/python"}}},
+    )
+    workers = Plan(config).workers
+    specs = worker_specs(
+        workers, run_dir=Path("/runs/r"), fingerprint="f", model_path="m", num_steps=3
+    )
+    plan = in_containers(specs, config.compute)["reward"].kwargs["plan"]
+    assert plan.needs_engine == engine
+    assert plan.compute.local.rollout.python == python
+
+
 def test_on_one_gpu_vllm_leaves_memory_to_the_actor(monkeypatch):
     plain, node = specs_on(monkeypatch, "vllm")
     assert node["rollout"].python == "/opt/vllm/bin/python"

@@ -22,6 +22,7 @@ def reserved(function):
         ("TransformersRolloutWorker.*", ("A10", 4.0, 16384)),
         ("SingleNodeWorker.*", ("A100-80GB", 8.0, 32768)),
         ("RewardWorker.*", (None, 1.0, 1024)),
+        ("VllmRewardWorker.*", (None, 1.0, 1024)),
         ("orchestrate", (None, 2.0, 4096)),
     ],
 )

@@ -73,6 +73,9 @@ def test_a_teacher_that_is_not_whole_is_named(folder):
         checked(config(folder))
 
 
+VLLM = {"engine": "vllm", "engine_options": {"max_model_len": 50}}
+
+
 def row(number, **columns):
     return Problem(id=f"train-{number}", prompt="a", columns=columns)
 
@@ -94,3 +97,15 @@ def test_a_teacher_takes_the_longest_prompt_and_its_completion(folder):
     told = ("algorithm.teachers.main", "takes 64 tokens", "has 25", "up to 40")
     with refused(ConfigError, *told):
         check_context(given, 25)
+
+
+def test_of_vllm_it_takes_one_less_than_the_engine_which_samples_one(folder):
+    teachers = {"main": {"name_or_path": str(folder), **VLLM}}
+    given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
+    check_context(given, 9)
+    with refused(ConfigError, "algorithm.teachers.main", "takes 49 tokens", "has 10"):
+        check_context(given, 10)
+    teachers["main"].pop("engine_options")
+    given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
+    with refused(ConfigError, "algorithm.teachers.main", "takes 63 tokens"):
+        check_context(given, 24)

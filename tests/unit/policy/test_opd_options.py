@@ -75,6 +75,22 @@ def test_what_opd_has_not_is_refused_by_name(teacher, changes, told):
         ({"teachers": {}}, ("algorithm.teachers",)),
         ({"teachers": {"a/b": "org/x"}}, ("teachers.a/b", "letters, digits")),
         ({"teachers": {"main": {"name_or_path": "t", "devices": "x"}}}, ("devices", "device")),
+        (
+            {"teachers": {"main": {"name_or_path": "t", "engine_options": {"seed": 1}}}},
+            ("teachers.main.engine_options", "engine = 'vllm'"),
+        ),
+        (
+            {
+                "teachers": {
+                    "main": {
+                        "name_or_path": "t",
+                        "engine": "vllm",
+                        "engine_options": {"logprobs_mode": "raw_logits"},
+                    }
+                }
+            },
+            ("teachers.main.engine_options.logprobs_mode", "leave it out"),
+        ),
         ({"teachers": TWO}, ("teacher_column", "main, code")),
         ({"teachers": {"main": "t"}, "loss_top_k": 8}, ("loss_top_k = 8", "beta = 0")),
         ({"teachers": {"main": "t"}, "loss_add_tail": False}, ("loss_add_tail", "is 0")),

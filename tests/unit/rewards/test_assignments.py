@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from mortal_steps.config import ComputeConfig, RewardsConfig
-from mortal_steps.rewards.scoring.assignments import assign
+from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig
+from mortal_steps.rewards.kinds.teacher import TeacherTerm
+from mortal_steps.rewards.scoring.assignments import assign, process_of
 
 ONE = {"function": "rewards.py:one"}
 TWO = {"function": "rewards.py:two"}
@@ -37,3 +38,30 @@ def test_functions_share_a_process_unless_they_ask_for_their_own(
     )
     found = [(list(each.names), len(each.hosts), each.by_problem) for each in assignments]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "seen", "gpu"),
+    [("cuda", "4,5", None), ("cuda:1", "4,5", "5"), ("cuda:1", "", "1")],
+)
+def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, seen: str, gpu: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    term = TeacherTerm(
+        name="teacher-main",
+        teacher="main",
+        model=ModelConfig(name_or_path="org/large"),
+        engine="vllm",
+        device=device,
+        batch_size=1,
+        threads=3,
+        temperature=1.0,
+        top_k=1,
+        column=None,
+    )
+    local = {"rollout": {"python": "/opt/vllm/bin/python"}}
+    found = process_of(term, ComputeConfig.model_validate({"local": local}))
+    assert found["python"] == "/opt/vllm/bin/python"
+    threads = {"OMP_NUM_THREADS": "3"}
+    assert found["variables"] == threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})

@@ -136,6 +136,8 @@ def test_only_rows_that_nobody_knows_put_the_check_off():
     "key",
     [
         "algorithm.teachers.big.revision",
+        "algorithm.teachers.big.engine",
+        "algorithm.teachers.big.engine_options.quantization",
         "rewards.terms[0].function",
         "evaluation.decides",
         "evaluation.sets.hard.type",
