@@ -200,12 +200,11 @@ def _write_settings(
         base.hf_quantizer = quantizer
     path = folder / CONFIG_FILE
     config = json.loads(path.read_text(encoding="utf-8"))
-    is_quantized = config.pop("quantization_config", None) is not None
+    config.pop("quantization_config", None)
+    config["use_cache"] = True  # training has none, which would slow down whoever samples
     if dtype is not None:
         config["dtype"] = str(dtype).removeprefix("torch.")
-    if dtype is not None or is_quantized:
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        path.write_text(text, encoding="utf-8")
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextlib.contextmanager

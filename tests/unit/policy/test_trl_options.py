@@ -373,7 +373,7 @@ def test_no_option_of_ours_can_be_overridden_by_accident(tmp_path):
     ours = set(
         our_options(Plan(make_config()).trainer, GRPOConfig, num_steps=1, output_dir=tmp_path)
     ) | {"use_cpu"}
-    harmless = {"bf16", "use_cache", "dataloader_pin_memory", "model_init_kwargs"}
+    harmless = {"bf16", "dataloader_pin_memory", "model_init_kwargs"}
     assert ours - set(WE_SET) - set(REFUSED) - set(IDLE) == harmless
 
 

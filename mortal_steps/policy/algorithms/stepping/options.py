@@ -150,9 +150,6 @@ def our_options(
         # One log entry per train step: TRL averages over the step's optimizer updates.
         "logging_strategy": "steps",
         "logging_steps": training.optimizer_steps_per_batch,
-        # Decides nothing in TRL's forward, but is written to the config.json of saved models, where
-        # "no" would slow down whoever samples from them.
-        "use_cache": True,
         "save_strategy": "no",
         "eval_strategy": "no",
         "report_to": "none",
