@@ -10,6 +10,7 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.recipes.stages import GateSettings, GateStage, Job, Product
 from mortal_steps.registry.registry import Decision, Registry
 from mortal_steps.runs.run import find_run
+from mortal_tasks.durability import without_tags
 from mortal_tasks.promote import bring_in
 
 
@@ -29,15 +30,16 @@ async def pass_gate(stage: GateStage, job: Job) -> Product | Asking:
     settings = stage.settings(job)
     registry = Registry(settings.models_dir.absolute(), settings.name)
     gate = Gate(find_run(job.runs_dir.absolute(), settings.run_id), registry, settings.overrides)
-    if settings.approval == "threshold":
-        decision = await _decided(gate, registry, job.id, settings)
-        return stage.decided(job, decision)
 
-    async def ask() -> Product:
-        return stage.decided(job, await _decided(gate, registry, job.id, settings))
+    async def decide() -> Product:
+        with without_tags():
+            return stage.decided(job, await _decided(gate, registry, job.id, settings))
+
+    if settings.approval == "threshold":
+        return await decide()
 
     name = f" --name {settings.name}"
-    return Asking(how=f"`mortal promote {settings.run_id}{name}` asks for it", ask=ask)
+    return Asking(how=f"`mortal promote {settings.run_id}{name}` asks for it", ask=decide)
 
 
 async def _decided(

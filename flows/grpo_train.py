@@ -53,6 +53,7 @@ from mortal_steps.report.log_repair import restore_logs_of_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
+from mortal_tasks.durability import without_tags
 from mortal_tasks.reporter import reporting
 from mortal_tasks.results import drop_results, use_result_folder
 from mortal_tasks.segments import in_segments
@@ -152,7 +153,8 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
             in_segments(run, server) as segments,
             reporting(run, server) as reporter,
         ):
-            with stop_on_signals(stop, get_run_logger().warning, deployed=is_deployed()):
+            warn, deployed = get_run_logger().warning, is_deployed()
+            with without_tags(), stop_on_signals(stop, warn, deployed=deployed):
                 async with open_session(
                     run,
                     flow_run_url(),

@@ -14,6 +14,7 @@ from mortal_steps.recipes.file import RecipeConfig
 from mortal_steps.recipes.products import MadeStage, make_product
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.stages import Job
+from mortal_tasks.durability import without_tags
 
 NAME = "make-stage"
 
@@ -30,7 +31,8 @@ async def make_stage(kind: str, config: RecipeConfig, job: Job) -> State[Any]:
     stage = Recipe(config).stages[job.stage]
     assert isinstance(stage, MadeStage)
     try:
-        product = await make_product(stage, job, get_run_logger().info)
+        with without_tags():
+            product = await make_product(stage, job, get_run_logger().info)
     except (MortalError, OSError) as ended:
         return state_for(ended)
     return Completed(message=product.headline or f"made in {Path(job.folder)}")

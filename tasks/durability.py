@@ -7,9 +7,10 @@ than writing files.
 What is cached is a reference; `committed` checks that the store still has the file, whole.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -17,7 +18,7 @@ from typing import Any, TypeVar, cast
 from prefect import Task
 from prefect.cache_policies import NO_CACHE, CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import TaskRunContext
+from prefect.context import TagsContext, TaskRunContext
 from prefect.logging import get_run_logger
 from prefect.utilities.annotations import opaque as taken_whole
 
@@ -110,9 +111,17 @@ def tag_worker(number: int | None = None) -> None:
         _add_tags(f"worker:{number}")
 
 
+@contextlib.contextmanager
+def without_tags() -> Iterator[None]:
+    """Have the task runs of the block begin without the tags of what is around them: for one that
+    begins with tags, Prefect asks for a concurrency slot each, which is slow and needs the
+    server."""
+    with TagsContext(current_tags=set()):
+        yield
+
+
 def _add_tags(*tags: str) -> None:
-    """Tag a running task run for the UI's filters: one that begins with tags has Prefect ask for a
-    concurrency slot each, which is slow and needs the server."""
+    """Tag a running task run, for the UI's filters; see `without_tags`."""
     context = TaskRunContext.get()
     assert context is not None, "a stage's task is called in a task run"
     context.task_run.tags = list(dict.fromkeys([*context.task_run.tags, *tags]))

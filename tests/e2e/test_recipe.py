@@ -24,6 +24,7 @@ from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.record import RESUME_AT
 from mortal_steps.recipes.report.view import how_to_go_on
 from mortal_tasks.gpu_slots import GPUS, GpuSlots
+from mortal_tasks.recipe import UID_TAG
 from tests.support.command import Mortal
 from tests.support.whole_recipe import (
     digests,
@@ -59,6 +60,19 @@ def test_the_page_of_a_recipe_in_prefect_tells_how_it_ended(undisturbed, server)
     (page,) = httpx.post(f"{server.api_url}/artifacts/filter", json=wanted, timeout=30).json()
     assert page["description"] == "recipe words: completed"
     assert page["data"].startswith("# words: completed")
+
+
+def test_no_task_run_of_a_stage_asks_the_server_for_a_place(undisturbed, server):
+    """Prefect asks for a concurrency slot for each tag that a task run begins with."""
+    uid = f"{UID_TAG}{record_of(undisturbed[0]).uid[:12]}"
+    wanted = {"task_runs": {"tags": {"all_": [uid]}}, "limit": 200}
+    tagged = httpx.post(f"{server.api_url}/task_runs/filter", json=wanted, timeout=30).json()
+    stages = ("get_batch", "train_step", "generate", "reward", "sync_weights", "bring_in")
+    assert [each["name"] for each in tagged if each["name"].startswith(stages)] == []
+    shown = httpx.post(
+        f"{server.api_url}/flow_runs/filter", json={"flow_runs": {"tags": {"all_": [uid]}}}
+    ).json()
+    assert any(each["name"].startswith("steps 0-") for each in shown), "segments are tagged"
 
 
 def test_killed_in_its_stages_it_ends_with_the_same_bits(undisturbed, tmp_path, server):

@@ -12,9 +12,9 @@ from tests.support.modal.project import SHORT, project
 def test_a_run_that_has_cost_enough_stops_with_its_state_saved(tmp_path):
     config = project(tmp_path, "dear", *SHORT, "compute.modal.max_cost=3")
     with bare_flow.bare_in(tmp_path) as patch:
-        # Asked once the actor is ready, before each step, and twice after it: may the next one
-        # begin, and what is left?
-        paid = iter([1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.5, 3.5])
+        # Asked once the actor is ready, before each step, and three times after it: what was used,
+        # may the next one begin, and what is left?
+        paid = iter([1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.5, 3.5])
         patch.setattr(bare_flow.InProcess, "spent", lambda self: next(paid))
         with pytest.raises(RunStoppedError, match=r"= 3 dollars \(3.50 spent\) after 2 of 4"):
             bare_flow.go_on(config)

@@ -11,6 +11,7 @@ from mortal_steps.config import ComputeConfig, NewModelConfig
 from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.orchestration.batch_sources.base import needed_roles
 from mortal_steps.orchestration.checking.teachers import check_teachers
+from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.starting_model.new_model import build_model
 from mortal_steps.report.samples import samples_of
@@ -123,6 +124,7 @@ def test_the_engine_of_a_teacher_is_in_the_interpreter_of_rollout_workers(projec
     given = project_config(project, **{**SETTINGS, "algorithm.teachers.main": teacher})
     told = ("algorithm.teachers.main.engine = 'vllm'", sys.executable, "local.rollout.python")
     with refused(ConfigError, *told):
-        check_teachers(given)
+        check_teachers(forecast_plan(given), given.data, given.rewards)
     there = {"backend": "modal", "modal": {"rewards": "modal"}}  # images have their own
-    check_teachers(given.model_copy(update={"compute": ComputeConfig.model_validate(there)}))
+    there = given.model_copy(update={"compute": ComputeConfig.model_validate(there)})
+    check_teachers(forecast_plan(there), given.data, given.rewards)

@@ -102,10 +102,10 @@ def test_a_teacher_takes_the_longest_prompt_and_its_completion(folder):
 def test_of_vllm_it_takes_one_less_than_the_engine_which_samples_one(folder):
     teachers = {"main": {"name_or_path": str(folder), **VLLM}}
     given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
-    check_context(given, 9)
+    check_context(forecast_plan(given), 9)
     with refused(ConfigError, "algorithm.teachers.main", "takes 49 tokens", "has 10"):
-        check_context(given, 10)
+        check_context(forecast_plan(given), 10)
     teachers["main"].pop("engine_options")
     given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
     with refused(ConfigError, "algorithm.teachers.main", "takes 63 tokens"):
-        check_context(given, 24)
+        check_context(forecast_plan(given), 24)
