@@ -56,6 +56,7 @@ def store(tmp_path):
 @pytest.mark.parametrize("training", [{}, LORA], ids=["full", "lora"])
 def test_a_published_version_is_the_policy(model_path, tmp_path, store, training):
     stepper = make_stepper(model_path, tmp_path / "out", **training)
+    assert not stepper._trainer.model.config.use_cache, "stock TRL trains without"
     reference = publish(store, stepper, 2)
     assert (reference.version, reference.path) == (2, "weights/v2")
     folder = store.verify_folder(reference.path, reference.sha256)
