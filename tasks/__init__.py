@@ -8,8 +8,12 @@ results                       results of task runs, in files
 What the Prefect UI shows:
     segments                     how steps are grouped
     segment_message              what the page of a segment says
-    reporter, artifacts          the run's report
+    reporter                     the run's report
     notices                      the run's notices, as events
+
+Of a recipe:
+    recipe                       what a killed process has left; whether a person was asked
+    gpu_slots                    GPUs that the recipes of a server share
 
 When the server is away:
     server_watch                 going on without it; requests that may fail

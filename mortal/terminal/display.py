@@ -13,7 +13,7 @@ from rich.text import Text
 from mortal.terminal.console import PlainConsole, console, print_columns
 from mortal.terminal.output import shortened
 from mortal.terminal.wrapping import at_words
-from mortal_steps.report.curves import Point, downsample
+from mortal_steps.report.curve_points import Point, downsample
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import gain_text
 from mortal_steps.report.printable import printable

@@ -8,6 +8,7 @@ products      what stages that are no runs have produced, on disk
 recipe        the graph: what is complete, what can begin
 checking      all stages, before the first begins
 record        a recipe on disk; its stages while it is driven are in standings
+same_name     the file that a recipe is written in, so that no other is taken for it
 identity      what decides what a configuration produces
 places        what stages take of this machine, and costs, what they may cost
 progress      how far stages are, in words

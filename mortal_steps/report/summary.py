@@ -9,7 +9,7 @@ from typing import Any
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk.weights import digest_of
 from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingModel
-from mortal_steps.report.curves import Point, curve_points
+from mortal_steps.report.curve_points import Point, curve_points
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import Gain, HeldOutScores
 from mortal_steps.report.idleness import EQUAL

@@ -59,7 +59,8 @@ class Teacher(ABC):
         if context is not None and tokens > context:
             raise RewardError(
                 f"a completion is {tokens} tokens long with its prompt, and {self.called} takes "
-                f"{context}; lower rollout.max_tokens or model.max_model_len"
+                f"{context}; lower rollout.max_tokens or model.max_model_len, or "
+                f"{self.term.how_to_take_more}"
             )
 
     def num_tokens(self, vocabulary: int) -> int:

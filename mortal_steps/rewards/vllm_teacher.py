@@ -6,7 +6,8 @@ vLLM has the same kernels: a sequence is then computed alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -28,27 +29,34 @@ class VllmTeacher(Teacher):
         super().__init__(term)
         folder = model_folder(term.model.name_or_path, term.model)
         make: Any = import_code(SCORER, "algorithm.teachers")
-        try:
+        with self._naming_its_options():
             self._scorer = make(
-                folder,
-                term.model,
-                temperature=term.temperature,
-                options=term.engine_options,
+                folder, term.model, temperature=term.temperature, options=term.engine_options
             )
+        self._check_device()
+        self._num_tokens = self.num_tokens(self._scorer.vocabulary)
+        with self._naming_its_options():
+            self._scorer.start()
+
+    @contextlib.contextmanager
+    def _naming_its_options(self) -> Iterator[None]:
+        try:
+            yield
         except EngineError as error:
             raise RewardError(
                 f"{self.called}: {error}\nOptions of vLLM are changed by "
-                f"algorithm.teachers.{term.teacher}.engine_options"
+                f"algorithm.teachers.{self.term.teacher}.engine_options"
             ) from error
-        if self._scorer.on_cpu is term.needs_gpu:
-            where = "a CPU" if self._scorer.on_cpu else "a GPU"
-            device = "cpu" if self._scorer.on_cpu else "cuda"
-            raise RewardError(
-                f"device = {term.device!r} of {self.called}: this vLLM computes on {where}; set "
-                f"algorithm.teachers.{term.teacher}.device = {device!r}, or name an interpreter "
-                "with another vLLM in compute.local.rollout.python"
-            )
-        self._num_tokens = self.num_tokens(self._scorer.vocabulary)
+
+    def _check_device(self) -> None:
+        if self._scorer.on_cpu is not self.term.needs_gpu:
+            return
+        where, device = ("a CPU", "cpu") if self._scorer.on_cpu else ("a GPU", "cuda")
+        raise RewardError(
+            f"device = {self.term.device!r} of {self.called}: this vLLM computes on {where}; set "
+            f"algorithm.teachers.{self.term.teacher}.device = {device!r}, or name an interpreter "
+            "with another vLLM in compute.local.rollout.python"
+        )
 
     def say(self, sequences: Sequence[Tokens]) -> list[TokenLogprobs]:
         whole = [([*prompt, *completion], len(prompt)) for prompt, completion in sequences]

@@ -2,6 +2,7 @@
 
 plan             what such a worker is given of a run
 worker           samples shards of a step: `RolloutWorker`
+committed        shards that were sampled before
 engines          inference engines: vLLM, transformers
 episodes         how completions come about, in one turn or in several
 weight_sync      how an engine loads a version, and proves that it has done so

@@ -397,7 +397,9 @@ class _ForkedChild:
     @functools.cached_property
     def pid(self):
         with self._told:
-            return forks.STATUS.unpack(self._told.read(forks.STATUS.size))[0]
+            told = self._told.read(forks.STATUS.size)
+        assert told, "it ended before it could tell its id"
+        return forks.STATUS.unpack(told)[0]
 
     def poll(self):
         with self._looking:

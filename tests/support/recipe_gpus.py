@@ -23,6 +23,7 @@ from pathlib import Path
 
 from mortal.extend import MadeStage
 from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.parts import Plan
 
 
 class Holds(MadeStage):
@@ -41,12 +42,13 @@ class Holds(MadeStage):
 
     def computes(self, job):
         devices = [self.values["gpu"]]
-        return parse_config({
+        config = parse_config({
             "model": {"new": {}},
             "data": {"source": "rows.jsonl"},
             "algorithm": {"type": "sft"},
             "compute": {"local": {"actor": {"devices": devices}}},
         })
+        return Plan(config)
 
     async def make(self, job, work, out, say):
         end = time.monotonic() + self.values["seconds"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from mortal_steps.compute.interpreters import lacks, rollout_interpreter
+from mortal_steps.compute.interpreters import check_interpreter, lacks, rollout_interpreter
 from mortal_steps.config import AlgorithmConfig, ComputeConfig, DataConfig, RewardsConfig
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.extensions import nearest
@@ -64,6 +64,7 @@ def _check_interpreter(compute: ComputeConfig, teacher: TeacherTerm) -> None:
     kind = ENGINES[teacher.engine]
     if kind.needs is None or compute.scores_in_a_container:
         return
+    check_interpreter(compute, "rollout")
     python = rollout_interpreter(compute)
     if lacks(python, kind.needs):
         raise ConfigError(
@@ -119,5 +120,5 @@ def check_context(plan: ForecastPlan, longest: int) -> None:
                 f"algorithm.teachers.{each.teacher} = {each.model.name_or_path!r} takes {takes} "
                 f"tokens, and the longest prompt has {longest}, its completion up to "
                 f"{plan.max_tokens} (rollout.max_tokens); lower rollout.max_tokens or "
-                "model.max_model_len, or choose a teacher that takes more"
+                f"model.max_model_len, or {each.how_to_take_more}"
             )

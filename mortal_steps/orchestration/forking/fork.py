@@ -147,7 +147,11 @@ class _Fork:
         parent, config, files = self._parent, self._config, self._files
         train, held_out, rows = problems
         info = write_identity(
-            *(files.store, config, train, held_out, files.origin),
+            files.store,
+            config,
+            train,
+            held_out,
+            files.origin,
             prepared=rows,
             fingerprint=self._fingerprint,
             rounding=parent.info.rounding,

@@ -100,8 +100,14 @@ class Opd(TrlAlgorithm, extra="forbid"):
                 )
             for option in DECIDED.intersection(each.engine_options):
                 raise ValueError(
-                    f"teachers.{name}.engine_options.{option} is set by what a teacher has to say; "
-                    "leave it out"
+                    f"teachers.{name}.engine_options.{option} is set by MORTAL, which needs it for "
+                    "the teacher's log-probabilities; leave it out"
+                )
+            longest = each.engine_options.get("max_model_len", 2)
+            if not isinstance(longest, int) or longest < 2:
+                raise ValueError(
+                    f"teachers.{name}.engine_options.max_model_len = {longest!r} is no number of "
+                    "tokens; write how many a prompt and its completion may have, and one more"
                 )
         return self
 

@@ -11,7 +11,7 @@ from mortal_steps.recipes.progress import in_words
 from mortal_steps.recipes.record import RESUME_AT, RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
-from mortal_steps.report.curves import Point, curve_points
+from mortal_steps.report.curve_points import Point, curve_points
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import counted, duration, number

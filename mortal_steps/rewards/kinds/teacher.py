@@ -73,10 +73,16 @@ class TeacherTerm(RewardTerm, extra="forbid"):
         `context` of them; None if there is no limit. vLLM samples one token more."""
         if self.needs_engine is None:
             return context
-        own = self.engine_options.get("max_model_len") or min(
-            each for each in (context, self.model.max_model_len) if each
-        )
+        longest = self.model.max_model_len
+        own = self.engine_options.get("max_model_len") or min(longest, context or longest)
         return int(own) - 1
+
+    @property
+    def how_to_take_more(self) -> str:
+        """What a user does about a teacher that takes too few tokens."""
+        if self.needs_engine is None:
+            return "choose a teacher that takes more"
+        return f"raise algorithm.teachers.{self.teacher}.engine_options.max_model_len"
 
     def load(self) -> RewardFunction:
         """Return the model itself. Raises `ModelError` and `RewardError` where it is none."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.config import ComputeConfig, RewardsConfig, RewardTerm
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, RewardError
 from mortal_steps.hosts.process import visible_environment
 from mortal_steps.rewards.host import ModelHost, RewardHost, TeacherHost
 from mortal_steps.rewards.judge.ledger import JudgedRun
@@ -91,15 +91,28 @@ def assign(
 def process_of(teacher: TeacherTerm, compute: ComputeConfig) -> dict[str, Any]:
     """Return the interpreter of a teacher's process with an engine of its own, and what such an
     engine reads once: the number of threads, and the GPU that it has among those of this process.
-    """
+    Raises `RewardError` for a GPU that is not there."""
     if teacher.needs_engine is None:
         return {}
     variables = {"OMP_NUM_THREADS": str(teacher.threads)}
     if teacher.device.startswith("cuda:"):
-        number = int(teacher.device.partition(":")[2])
-        seen = [each for each in os.environ.get(GPUS, "").split(",") if each]
-        variables[GPUS] = seen[number] if number < len(seen) else str(number)
+        number = teacher.device.partition(":")[2]
+        visible = os.environ.get(GPUS)
+        variables[GPUS] = number if visible is None else _gpu_of(teacher, int(number), visible)
     return {"python": compute.local.rollout.python, "variables": variables}
+
+
+def _gpu_of(teacher: TeacherTerm, number: int, visible: str) -> str:
+    """Return the GPU with this number among those that CUDA_VISIBLE_DEVICES names. Raises
+    `RewardError` if there are not so many."""
+    gpus = [each for each in visible.split(",") if each]
+    if number >= len(gpus):
+        raise RewardError(
+            f"algorithm.teachers.{teacher.teacher}.device = {teacher.device!r}, and {GPUS} = "
+            f"{visible!r} shows {len(gpus)} GPUs to reward workers; choose one of these, or give "
+            "reward workers more in compute.local.reward.devices"
+        )
+    return gpus[number]
 
 
 def sandbox_settings(

@@ -91,6 +91,18 @@ def test_what_opd_has_not_is_refused_by_name(teacher, changes, told):
             },
             ("teachers.main.engine_options.logprobs_mode", "leave it out"),
         ),
+        (
+            {
+                "teachers": {
+                    "main": {
+                        "name_or_path": "t",
+                        "engine": "vllm",
+                        "engine_options": {"max_model_len": -1},
+                    }
+                }
+            },
+            ("teachers.main.engine_options.max_model_len = -1", "no number of tokens"),
+        ),
         ({"teachers": TWO}, ("teacher_column", "main, code")),
         ({"teachers": {"main": "t"}, "loss_top_k": 8}, ("loss_top_k = 8", "beta = 0")),
         ({"teachers": {"main": "t"}, "loss_add_tail": False}, ("loss_add_tail", "is 0")),

@@ -3,7 +3,7 @@
 import pytest
 
 from mortal.terminal.display import chart
-from mortal_steps.report.curves import downsample
+from mortal_steps.report.curve_points import downsample
 from mortal_steps.report.progress import Pace, ProgressLine, Speed, StepReport, recent_steps
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig
+from mortal_steps.errors import RewardError
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.scoring.assignments import assign, process_of
+from tests.support.refused import refused
 
 ONE = {"function": "rewards.py:one"}
 TWO = {"function": "rewards.py:two"}
@@ -40,15 +42,8 @@ def test_functions_share_a_process_unless_they_ask_for_their_own(
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("device", "seen", "gpu"),
-    [("cuda", "4,5", None), ("cuda:1", "4,5", "5"), ("cuda:1", "", "1")],
-)
-def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu(
-    monkeypatch: pytest.MonkeyPatch, device: str, seen: str, gpu: str | None
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    term = TeacherTerm(
+def in_vllm(device: str) -> TeacherTerm:
+    return TeacherTerm(
         name="teacher-main",
         teacher="main",
         model=ModelConfig(name_or_path="org/large"),
@@ -60,8 +55,29 @@ def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu
         top_k=1,
         column=None,
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "seen", "gpu"),
+    [("cuda", "4,5", None), ("cuda:1", "4,5", "5"), ("cuda:1", None, "1")],
+)
+def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, seen: str | None, gpu: str | None
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if seen is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     local = {"rollout": {"python": "/opt/vllm/bin/python"}}
-    found = process_of(term, ComputeConfig.model_validate({"local": local}))
+    found = process_of(in_vllm(device), ComputeConfig.model_validate({"local": local}))
     assert found["python"] == "/opt/vllm/bin/python"
     threads = {"OMP_NUM_THREADS": "3"}
     assert found["variables"] == threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
+
+
+@pytest.mark.parametrize(("device", "seen"), [("cuda:1", "2"), ("cuda:0", "")])
+def test_a_gpu_that_is_hidden_from_reward_workers_is_no_teachers(
+    monkeypatch: pytest.MonkeyPatch, device: str, seen: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    with refused(RewardError, "algorithm.teachers.main.device", f"= {seen!r}", "reward.devices"):
+        process_of(in_vllm(device), ComputeConfig())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from mortal_steps.rollout.engines.vllm.witness import Witness
 
 
@@ -18,6 +20,6 @@ class Divider(Witness):
 
         def divided(*args: Any, **options: Any) -> Any:
             logits = compute(*args, **options)
-            return None if logits is None else logits.float() / temperature
+            return None if logits is None else logits.to(torch.float32, copy=True).div_(temperature)
 
         model.compute_logits = divided

@@ -45,8 +45,8 @@ class VllmScorer:
     """One model, whose weights stay as they are. `options` are passed on to `LLM(...)` and win over
     what is set here.
 
-    Raises `EngineError` where vLLM is missing or does not start, `ModelError` for an unreadable
-    model.
+    Raises `EngineError` where vLLM is missing, `ModelError` for an unreadable model. `start` loads
+    the weights.
     """
 
     def __init__(
@@ -83,9 +83,19 @@ class VllmScorer:
             fixed.pop("gpu_memory_utilization", None)  # CPU memory is the bound there
         else:
             fixed = platforms.with_fixed_kernels(fixed)
-        self._llm = self._start(folder, fixed)
-        if temperature != 1:
-            self._llm.collective_rpc("divide_logits", args=(temperature,))
+        self._folder, self._options, self._temperature = folder, fixed, temperature
+
+    def start(self) -> None:
+        """Start vLLM. Raises `EngineError`."""
+        try:
+            self._llm = self._vllm.LLM(model=self._folder, **self._options)
+        except Exception as error:
+            raise EngineError(
+                f"vLLM does not start with {self._folder}: {library.message_of(error)}\nIts "
+                f"options were {self._options}"
+            ) from error
+        if self._temperature != 1:
+            self._llm.collective_rpc("divide_logits", args=(self._temperature,))
 
     def score(
         self, sequences: Sequence[tuple[Sequence[int], int]], count: int
@@ -110,15 +120,6 @@ class VllmScorer:
             ) from error
         found = zip(outputs, sequences, strict=True)
         return [_read(each.prompt_logprobs, first, len(ids), count) for each, (ids, first) in found]
-
-    def _start(self, folder: str, options: Mapping[str, Any]) -> Any:
-        try:
-            return self._vllm.LLM(model=folder, **options)
-        except Exception as error:
-            raise EngineError(
-                f"vLLM does not start with {folder}: {library.message_of(error)}\nIts options "
-                f"were {dict(options)}"
-            ) from error
 
 
 def _read(flat: Any, first: int, length: int, count: int) -> ScoredTokens:
