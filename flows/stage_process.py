@@ -5,6 +5,7 @@ and its flow run is a subflow of the recipe's. `StageProcess` is the outside; `m
 """
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -20,10 +21,11 @@ from mortal_steps.errors import WorkerLostError
 from mortal_steps.system.asked import AskedProcess, answer_once
 from mortal_steps.users_code.loading import import_code
 
+logger = logging.getLogger(__name__)
+
 STOPPED = "it was asked to stop"
-UNREACHED = "Failed to reach API"
-"""How Prefect's error begins where a flow run finds no server."""
 LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,13 +114,16 @@ def _run(call: FlowCall) -> str | None:
 def _once_the_server_answers(run: Callable[[], Any]) -> Any:
     """Return what `run` returns. A server that went away just now, which the recipe has not noticed
     yet, is waited for: the recipe stops this process if it stays away for too long."""
+    from mortal_tasks.server_watch import is_unreached
+
     while True:
         try:
             return run()
         except RuntimeError as error:  # Prefect's, before the flow run begins
-            if UNREACHED not in str(error):
+            if not is_unreached(error):
                 raise
-        time.sleep(LOOK_EVERY_S)
+            logger.warning("waits for the server: %s", error)
+        time.sleep(ASK_EVERY_S)
 
 
 if __name__ == "__main__":

@@ -76,14 +76,16 @@ class StageWork:
                 await self._stop.guard(asyncio.to_thread(note_origin, stage, kind, now.job))
                 if isinstance(stage, GateStage):
                     return await self._stop.guard(pass_gate(stage, now.job))
-                await self._run(name, now.job)
+                if (made := await self._run(name, now.job)) is not None:
+                    return made
         except StopRequested:
             return None
         return await asyncio.to_thread(self._made, name, now.job)
 
-    async def _run(self, name: str, job: Job) -> None:
-        """Run the process of a stage to its end. Raises `StopRequested` if the recipe has stopped
-        it, and `RunStoppedError` if somebody else has."""
+    async def _run(self, name: str, job: Job) -> Product | None:
+        """Run the process of a stage to its end; return the product of one that ended with an error
+        once that was there, as when the server is away. Raises `StopRequested` if the recipe has
+        stopped it, and `RunStoppedError` if somebody else has."""
         log = self._folder.log_file(name)
         process = StageProcess(self._call(name, job), log, deployed=self._deployed)
         self._processes[name] = process
@@ -92,12 +94,20 @@ class StageWork:
         except asyncio.CancelledError:
             process.kill()
             raise
+        except Exception as error:
+            product = await asyncio.to_thread(self._recipe.stages[name].product, job)
+            if product is not None:
+                get_run_logger().warning("%-10s is made, but ended with %s", name, error)
+            else:
+                raise
+            return product
         finally:
             del self._processes[name]
         if stopped is not None:
             if self._stop.requested:
                 raise StopRequested
             raise RunStoppedError(f"stage {name} was stopped: {stopped}")
+        return None
 
     def _call(self, name: str, job: Job) -> FlowCall:
         stage, config = self._recipe.stages[name], self._recipe.config

@@ -90,6 +90,7 @@ def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bo
 
     from mortal_flows.recipe import recipe
     from mortal_tasks.prefect_patches import drop_events
+    from mortal_tasks.server_watch import is_unreached
 
     async def run_to_its_state() -> State[Any]:
         return await recipe(config=config, only=only, goes_on=goes_on, return_state=True)
@@ -100,7 +101,7 @@ def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bo
     except asyncio.CancelledError:  # told twice to stop, it did so at once
         raise KeyboardInterrupt from None
     except (httpx.HTTPError, ObjectNotFound, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "Failed to reach API" not in str(error):
+        if isinstance(error, RuntimeError) and not is_unreached(error):
             raise
         raise ServerError(
             f"the Prefect server at {server} went away ({error}); once it is back, `mortal resume "

@@ -110,6 +110,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
 
     from mortal_flows import grpo_train as flows
     from mortal_tasks.prefect_patches import drop_events
+    from mortal_tasks.server_watch import is_unreached
 
     async def run_to_its_state() -> State[Any]:
         return await flows.grpo_train(config=config, return_state=True)
@@ -129,7 +130,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
             raise _lost(server, opened, began, error) from error
         return
     except RuntimeError as error:  # Prefect's word for a server that is away when the flow starts
-        if "Failed to reach API" not in str(error):
+        if not is_unreached(error):
             raise
         raise _lost(server, opened, began, error) from error
     finally:

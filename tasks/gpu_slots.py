@@ -16,7 +16,7 @@ import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.logging import get_run_logger
 
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, MortalError, ServerError
 from mortal_tasks.server_watch import PATIENCE_S, UNANSWERED
 
 GPUS = "gpus"
@@ -24,6 +24,8 @@ GPUS = "gpus"
 LONGER_S, AT_MOST_S = 60.0, 24 * 3600.0
 """Seconds that a lease outlasts the recipe; how long one may last."""
 ASK_EVERY_S, RENEW_EVERY_S = 2.0, 10.0
+LATER = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
+"""Refusals of a server that may answer otherwise soon."""
 
 
 class GpuSlots:
@@ -35,6 +37,7 @@ class GpuSlots:
         self._folder = folder
         self._lease_s = min(patience_s + LONGER_S, AT_MOST_S)
         self._held: set[UUID] = set()
+        self._giving_back = asyncio.Lock()
 
     async def give_back_left(self) -> None:
         """Give back what an earlier process of the recipe has left, and what could not be given
@@ -43,10 +46,17 @@ class GpuSlots:
             async with get_client() as client:
                 await self._give_back_unheld(client)
 
+    @property
+    def _own(self) -> str:
+        """What its files hold, and those do not that came with a copy of the project, whose
+        original may be running."""
+        return str(self._folder.resolve())
+
     @contextlib.asynccontextmanager
     async def hold(self, number: int) -> AsyncIterator[None]:
         """Hold so many slots during the block, if the server has such a limit; wait until they are
-        free, also while the server is away. Raises `ConfigError` if there are not so many."""
+        free, also while the server is away. Raises `ConfigError` if there are not so many, and
+        `ServerError` if the server refuses to lend any."""
         if not number:
             yield
             return
@@ -76,8 +86,10 @@ class GpuSlots:
                     get_run_logger().info("waits until the server has %d of its GPUs free", number)
                 told = True
             except asyncio.CancelledError:  # an answer that comes is noted, and given back later
-                with contextlib.suppress(_Occupied, ConfigError, *UNANSWERED):
-                    if (granted := await asking) is not None:
+                with contextlib.suppress(_Occupied, MortalError, *UNANSWERED):
+                    async with asyncio.timeout(PATIENCE_S):
+                        granted = await asking
+                    if granted is not None:
                         self._held.discard(granted)
                         await self._give_back_unheld(client)
                 raise
@@ -99,14 +111,16 @@ class GpuSlots:
                     f"recipes together; raise its limit: `prefect gcl update {GPUS} --limit "
                     f"{number}`"
                 ) from None
+            if error.response.is_client_error and error.response.status_code not in LATER:
+                raise ServerError(f"the server lends no GPU to the stage: {error}") from error
             raise
         answer = response.json()
         if not answer["limits"]:
             return None
         lease = UUID(answer["lease_id"])
         self._folder.mkdir(parents=True, exist_ok=True)
-        (self._folder / str(lease)).touch()
         self._held.add(lease)
+        (self._folder / str(lease)).write_text(self._own)
         return lease
 
     async def _renew(self, client: PrefectClient, lease: UUID) -> None:
@@ -125,13 +139,16 @@ class GpuSlots:
                 pass
 
     async def _give_back_unheld(self, client: PrefectClient) -> None:
-        for path in self._folder.iterdir() if self._folder.is_dir() else ():
-            if UUID(path.name) not in self._held:
-                try:
-                    async with asyncio.timeout(PATIENCE_S):
-                        await client.release_concurrency_slots_with_lease(UUID(path.name))
-                except UNANSWERED:
-                    return
+        async with self._giving_back:  # once: the server would count a slot free for each time
+            for path in self._folder.iterdir() if self._folder.is_dir() else ():
+                if UUID(path.name) in self._held:
+                    continue
+                if path.read_text() == self._own:
+                    try:
+                        async with asyncio.timeout(PATIENCE_S):
+                            await client.release_concurrency_slots_with_lease(UUID(path.name))
+                    except UNANSWERED:
+                        return
                 path.unlink(missing_ok=True)
 
 

@@ -24,7 +24,8 @@ from mortal_tasks.server_watch import ServerWatch, best_effort
 RETRY_S = 30.0
 """Seconds between two attempts to send what the server has not accepted."""
 RESOURCE = "mortal.run"
-CLOSING_RETRY_S = 1.0
+CLOSING_RETRY_S = 5.0
+"""The same once the run has ended."""
 LEVEL = "mortal.level"
 """Label on the resource of every event; automations select events by it."""
 
@@ -58,7 +59,7 @@ class NoticeEvents:
             await self._sending
         give_up_at = time.monotonic() + patience_s
         while self._server.away or not await self._send():
-            if time.monotonic() >= give_up_at:
+            if self._server.lost or time.monotonic() >= give_up_at:
                 return
             await asyncio.sleep(CLOSING_RETRY_S)
 

@@ -54,6 +54,11 @@ UNANSWERED = (
 has switched off while it pauses."""
 
 
+def is_unreached(error: RuntimeError) -> bool:
+    """Return whether this is Prefect's error where a flow run that is to begin finds no server."""
+    return "Failed to reach API" in str(error)
+
+
 async def best_effort(call: Awaitable[T], otherwise: str) -> T | None:
     """Return the server's answer. If there is none, return None and log `otherwise`."""
     try:
@@ -101,6 +106,11 @@ class ServerWatch:
     def away(self) -> bool:
         """Whether the server did not answer when it was last asked."""
         return self._away_since is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server is gone for good."""
+        return self._lost
 
     def check(self) -> None:
         """Raise `ServerError` if the server is gone for good."""

@@ -168,11 +168,11 @@ def _run(file: Path, overrides: list[str]) -> Served:
 def _recipe(file: Path, overrides: list[str]) -> Served:
     from mortal_steps.recipes.file import read_recipe
     from mortal_steps.recipes.recipe import Recipe
-    from mortal_steps.recipes.same_name import check_name
+    from mortal_steps.recipes.same_name import note_file
 
     config = read_recipe(file, overrides)
     Recipe(config)  # raises for what is no graph
-    check_name(config, file)
+    note_file(config, file)
 
     def deployments(name: str, schedule: Any) -> Sequence[Any]:
         from mortal.server.scheduled import scheduled_recipe

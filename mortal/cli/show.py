@@ -91,8 +91,8 @@ def compare(
     """Show several runs beside each other: what each reached, what it used, and in what their
     configurations differ.
 
-    The last column is what each had reached with as much as all of them have used. Hours are those
-    in which a run was driven, dollars what its containers and judges cost, estimated.
+    The last column is the score of each run at the largest amount that all of them have used. Hours
+    are those in which a run was driven, dollars what its containers and judges cost, estimated.
     """
     from mortal.terminal.comparison import show_comparison
     from mortal_steps.report import comparison

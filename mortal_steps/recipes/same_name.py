@@ -36,9 +36,9 @@ def check_name(config: RecipeConfig, file: Path) -> None:
     if other == file.resolve() or _means(other, config.name) in (None, _means(file, config.name)):
         return
     raise ConfigError(
-        f"name = {config.name!r} in {file.resolve()}: the recipe of that name in {config.runs_dir} "
-        f"is the one in {other}, and would be taken for this one; give this one another name or "
-        "runs_dir, or remove that file if this one takes its place"
+        f"name = {config.name!r} in {file.resolve()} is already used by the recipe in {other}, "
+        f"whose runs are in {config.runs_dir}, too; give this one another name or runs_dir, or "
+        "remove that file if this one takes its place"
     )
 
 

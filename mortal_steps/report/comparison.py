@@ -51,9 +51,9 @@ class Compared:
     tokens: int
     """Sampled or, where rows are learned, trained on."""
     hours: float | None
-    """In which it was driven; None where that was not counted."""
+    """In which it was driven, and a fork's parent before; None where that was not counted."""
     dollars: float | None
-    """What it has cost, estimated; None where nothing cost anything."""
+    """What it has cost, and a fork's parent before, estimated; None where nothing cost anything."""
     merit: float | None
     """Mean reward of its last steps or, with the other sign, the loss."""
     best: float | None
@@ -123,7 +123,10 @@ def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same:
     merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
     lower = metric.endswith("loss")
     best = (min if lower else max)(scores, default=None)
+    last = next(iter(run.logs.read(USAGE)[-1:]), {})  # of a fork, its parent's share is in it
+    seconds = max(run.manifest.busy_s, last.get("driven_s", 0.0))
     costs = add_up(run.store.root)
+    dollars = max(costs.total if costs else 0.0, last.get("dollars", 0.0))
     pairs = zip(steps, scores, strict=True)
     within = [score for step, score in pairs if used.get(step, math.inf) <= same]
     return Compared(
@@ -132,8 +135,8 @@ def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same:
         status=run.status(),
         steps=run.manifest.step,
         tokens=_tokens(rows)[-1] if rows else 0,
-        hours=run.manifest.busy_s / 3600 if run.manifest.busy_s else None,
-        dollars=costs.total if costs else None,
+        hours=seconds / 3600 or None,
+        dollars=dollars or None,
         merit=sum(merits) / len(merits) if merits else None,
         best=best,
         best_step=None if best is None else steps[scores.index(best)],
@@ -152,11 +155,12 @@ def _used(run: Run, name: str, by: By) -> Mapping[int, float]:
         return {0: 0, **dict(zip((row["step"] for row in rows), _tokens(rows), strict=True))}
     key, unit = ("driven_s", 3600.0) if by == "hours" else ("dollars", 1.0)
     usage = run.logs.read(USAGE)
-    if not rows or any(key in row for row in usage):
+    counted = not run.info.first_step or any(row["step"] <= run.info.first_step for row in usage)
+    if not rows or (counted and any(key in row for row in usage)):
         return {0: 0, **{row["step"]: row.get(key, 0.0) / unit for row in usage}}
     why = "nothing that it uses has a price, as containers on Modal and judges with `prices` have"
     if by == "hours" or add_up(run.store.root) is not None:
-        why = "they were not counted by step, as an earlier version drove it"
+        why = "they were not counted by step, as an earlier version drove it or a fork's parent"
     raise DataError(f"{name} has no {by}: {why}; compare by tokens or steps")
 
 

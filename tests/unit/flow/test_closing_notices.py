@@ -36,7 +36,7 @@ async def test_that_a_run_is_complete_is_told_until_the_server_takes_it(
     monkeypatch.setattr(notices, "CLOSING_RETRY_S", 0.01)
     monkeypatch.setattr(reporter.PrefectReporter, "refresh", _nothing)
     with disable_run_logger():
-        server = SimpleNamespace(away=False, forgotten=False)
+        server = SimpleNamespace(lost=False, away=False, forgotten=False)
         await PrefectReporter(run, server).show_end()
     assert len(unsent(run.store)) == left
     assert attempts == [["mortal.run.finished"]] * (3 if left == 0 else 1)

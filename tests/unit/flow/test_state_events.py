@@ -42,7 +42,7 @@ def some_notice(run, **said):
 
 
 async def told(run, *, away=False):
-    events = NoticeEvents(run, SimpleNamespace(away=away))
+    events = NoticeEvents(run, SimpleNamespace(lost=False, away=away))
     events.tell()
     await events.close()
 
@@ -71,7 +71,7 @@ async def test_a_notice_counts_as_sent_once_the_server_has_answered(run, server)
     """A process that is killed before that sends it in vain, and the next one sends it again."""
     note(run, some_notice(run))
     server.answers.clear()
-    killed = NoticeEvents(run, SimpleNamespace(away=False))
+    killed = NoticeEvents(run, SimpleNamespace(lost=False, away=False))
     killed.tell()
     async with asyncio.timeout(PATIENCE_S):
         while not server.received:

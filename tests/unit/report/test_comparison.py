@@ -1,5 +1,6 @@
 """Runs beside each other, from the lines of their logs."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.comparison import _used, compare, picture
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
+from mortal_steps.types.identity import Parent
 from tests.support.run_info import run_info
 
 
@@ -105,6 +107,27 @@ def test_what_was_not_counted_is_named(runs, priced_by_the_call):
     with pytest.raises(DataError, match="old has no dollars: they were not counted by step"):
         compare([priced_by_the_call, runs[0]], by="dollars")
     assert [run.dollars for run in compare([priced_by_the_call, runs[0]]).runs] == [0.5, None]
+
+
+def fork_of(run):
+    known = {"state_id": "", "history_id": "", "fingerprint": "f"}
+    parent = Parent(run_id="parent", uid="0" * 32, step=2, **known)
+    return Run(run.store, run.config, dataclasses.replace(run.info, parent=parent))
+
+
+def test_what_a_fork_has_used_is_its_parents_too(priced):
+    fork = fork_of(priced[0])
+    fork.note(busy_s=4 * 3600.0)  # its own
+    found = compare([fork, priced[1]], by="hours").runs[0]
+    assert (found.hours, found.dollars) == (8.0, 3.0)
+
+
+def test_a_fork_whose_parent_counted_nothing_is_named(tmp_path, priced):
+    fork = fork_of(run_of(tmp_path, "fork", [0.1], 100))
+    for step in (3, 4):  # its own
+        fork.append("usage.jsonl", {"step": step, "driven_s": 60.0})
+    with pytest.raises(DataError, match=r"fork has no hours: .* or a fork's parent"):
+        compare([fork, priced[1]], by="hours")
 
 
 @pytest.fixture
