@@ -216,7 +216,9 @@ class Segments:
             await best_effort(rest, "the end of the segments is not shown")
 
     async def _end_the_rest(self, state: State[Any]) -> None:
-        """Set the state of segments whose beginning or end the server missed."""
+        """Set the state of segments whose beginning or end the server missed. A segment is made in
+        two requests, first the task run that stands for it and then its flow run: a server that
+        dies between them knows a task run alone."""
         parent = self._parent.flow_run
         assert parent is not None
         unfinished = {
@@ -227,6 +229,12 @@ class Segments:
             flow_run_filter=FlowRunFilter.model_validate(unfinished)
         ):
             await self._client.set_flow_run_state(segment.id, state, force=True)
+        of_parent = FlowRunFilter.model_validate({"id": {"any_": [parent.id]}})
+        waiting = {"name": {"like_": FLOW}, "state": unfinished["state"]}
+        for alone in await self._client.read_task_runs(
+            flow_run_filter=of_parent, task_run_filter=TaskRunFilter.model_validate(waiting)
+        ):
+            await self._client.set_task_run_state(alone.id, state, force=True)
 
     async def begin(self) -> None:
         """Mark what earlier processes left unfinished, and tag the flow run so that it can be

@@ -30,9 +30,14 @@ def asked_for():
     """Under which a segment was made whose server died before it began."""
 
 
+@task(name=FLOW)
+def stands_for_a_segment():
+    """As Prefect makes it before it makes the segment's flow run."""
+
+
 @flow(persist_result=False)
 async def trains(folder: Path, ended: Exception | None) -> dict[str, str]:
-    """A run whose last segment never begins; the state of each segment, by its name."""
+    """A run whose last two segments never begin; the state of each segment, by its name."""
     run = Run(RunStore(folder), RunConfig(), run_info(folder))
     run.update(status="running")
     parent = FlowRunContext.get().flow_run.id
@@ -53,13 +58,18 @@ async def trains(folder: Path, ended: Exception | None) -> dict[str, str]:
                     parent_task_run_id=under.id,
                     state=Pending(),
                 )
+                alone = await client.create_task_run(
+                    stands_for_a_segment, parent, "1", name=f"{FLOW}-1", state=Pending()
+                )
                 if ended is not None:
                     raise ended
         except CorruptFileError:
             pass
         of_run = FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": [parent]}})
         found = await client.read_flow_runs(flow_run_filter=of_run)
-    return {each.name: each.state_name for each in found}
+        states = {each.name: each.state_name for each in found}
+        states["a task run alone"] = (await client.read_task_run(alone.id)).state_name
+    return states
 
 
 @pytest.mark.parametrize(
@@ -71,6 +81,7 @@ def test_a_segment_that_the_server_made_and_did_not_begin_ends_with_the_run(
     with temporary_settings({PREFECT_API_URL: server.api_url}):
         states = asyncio.run(trains(tmp_path, ended))
     assert states.pop("never begun") == state
+    assert states.pop("a task run alone") == state
     assert list(states.values()) == ["Completed"], "its steps were done before"
 
 
