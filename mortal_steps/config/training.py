@@ -215,10 +215,12 @@ class TrainingConfig(Section):
             )
         rows, pieces = self.rows, self.steps_per_generation
         if rows % pieces:
+            near = max(number for number in range(1, pieces) if rows % number == 0)
             raise ValueError(
                 f"batch_size x num_generations = {rows} rows do not divide into {pieces} "
                 f"micro-batches; TRL would silently drop {rows % pieces} of them. Choose "
-                "gradient_accumulation_steps (or trl.steps_per_generation) that divides it"
+                "gradient_accumulation_steps (or trl.steps_per_generation) that divides "
+                f"{rows}, such as {near}"
             )
         if rows // pieces % self.ranks:
             raise ValueError(
