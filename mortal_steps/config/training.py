@@ -113,7 +113,7 @@ class LoraConfig(Section):
 
 
 class TrainingConfig(Section):
-    """`[training]`: TRL's trainer, stepped from outside."""
+    """`[training]`: steps, batches and loss, and the options of TRL's trainer."""
 
     max_steps: Annotated[int, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
