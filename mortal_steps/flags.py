@@ -121,7 +121,7 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
         Flag("sync_weights_every", int, "rollout.sync_weights_every",
              "Publish new weights to them every N steps."),
         Flag("weight_sync", str, "rollout.weight_sync",
-             "How they load new weights: reload, volume or checkpoint.",
+             "How they load new weights: reload, volume, checkpoint or direct.",
              value="WAY", others=("weight_sync_method",)),
     ),
     "Where it runs": (
@@ -132,7 +132,7 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
         Flag("rollout_gpu", str, "compute.modal.rollout",
              "GPU on Modal of each worker that samples.", value="GPU"),
         Flag("simple_mode", bool, "compute.mode",
-             "Train and sample in turn in one place, with transformers in place of vLLM.",
+             "Train and sample in turn on one GPU, with transformers instead of vLLM.",
              switches={"compute.mode": "single_node", "rollout.engine": "transformers"}),
     ),
 }

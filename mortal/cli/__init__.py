@@ -26,9 +26,9 @@ mortal train gsm8k.toml (train; the output names the run)
 
 mortal status (watch all runs: step, reward, ETA)
 
-mortal show RUN (see how it went)
+mortal show RUN (status, reward curve, timings)
 
-mortal train recipe.toml (several stages, each of which begins with what others have made)
+mortal train recipe.toml (train in several stages)
 
 mortal lineage MODEL (where a model comes from)
 
@@ -36,7 +36,7 @@ mortal samples RUN --worst (read completions)
 
 mortal resume RUN (continue a run that ended early)
 
-mortal serve RUN (ask the trained model)
+mortal serve RUN (serve the trained model)
 
 mortal test-reward gsm8k.toml --completions FILE (score completions without training)
 
@@ -70,9 +70,9 @@ def options_of_all_commands(
         ),
     ] = False,
 ) -> None:
-    """Post-training of language models as a durable pipeline: GRPO, RLOO, SFT, DPO, reward models.
+    """Post-train language models with TRL: GRPO, RLOO, distillation, SFT, DPO, KTO, reward models.
 
-    A run that is killed at any moment continues where it was and ends with the same bits.
+    A run that is killed at any moment continues where it stopped, and ends with the same bits.
     """
 
 

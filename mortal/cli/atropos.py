@@ -112,7 +112,7 @@ def atropos(
     wandb_group: Annotated[str | None, log_option(metavar="NAME", help="Its group.")] = None,
     benchmark: Annotated[bool, log_option("--benchmark", help="At the end, print times.")] = False,
     debug_loading: Annotated[
-        bool, log_option("--debug-loading", help="Say where the log is that tells of loading.")
+        bool, log_option("--debug-loading", help="Print where the log of the loading is.")
     ] = False,
     run_id: Annotated[
         str | None,

@@ -14,8 +14,9 @@ def options(
     name: Annotated[
         str | None,
         typer.Argument(
+            metavar="NAME",
             help="Print only this section, such as training or model.new, this key, or the keys "
-            "with this in their names."
+            "that contain this in their names.",
         ),
     ] = None,
 ) -> None:

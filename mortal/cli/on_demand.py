@@ -34,9 +34,9 @@ class PlainHelp:
         super().format_help(ctx, formatter)  # type: ignore[misc]
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
-        """Return the words of the line `Usage:`: RUN, not {RUN}."""
+        """Return the words of the line `Usage:`: RUN, not {RUN}, and RUN..., not {RUN}...."""
         pieces: list[str] = super().collect_usage_pieces(ctx)  # type: ignore[misc]
-        return [piece.strip("{}") for piece in pieces]
+        return [re.sub("[{}]", "", piece) for piece in pieces]
 
 
 class PlainGroup(PlainHelp, TyperGroup):
@@ -127,20 +127,20 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "recipes:lineage",
         "show:fetch",
     ),
-    "Put a model to use": (
+    "Use a model": (
         "promoting:serve",
         "promoting:export",
         "promoting:promote",
         "promoting:rollback",
         "promoting:models",
     ),
-    "Write a configuration": (
+    "Configuration and models": (
         "configuring:options",
         "configuring:new_model",
         "configuring:import_gguf",
     ),
     "Prefect": ("scheduling:server", "scheduling:schedule", "scheduling:automate"),
-    "Keep house": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
+    "This machine": ("keeping:doctor", "keeping:gc", "caching:clear_cache"),
     "Modal": ("keeping:deploy",),
 }
 """Panel of the help -> `module:function` of each of its commands."""

@@ -212,7 +212,7 @@ Python = Annotated[
 ]
 Extra = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- OPTION...]", help="Options of vLLM's server."),
+    typer.Argument(metavar="-- OPTION", help="Options of vLLM's server."),
 ]
 
 

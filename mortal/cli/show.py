@@ -73,7 +73,7 @@ def show(
 
 def compare(
     run_ids: Annotated[
-        list[str], typer.Argument(metavar="RUN RUN...", help="Ids of runs, or their folders.")
+        list[str], typer.Argument(metavar="RUN", help="Ids of runs, or their folders.")
     ],
     runs_dir: RunsDir = Path("runs"),
     metric: Annotated[
@@ -88,11 +88,11 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show several runs beside each other: what each reached, what it used, and in what their
-    configurations differ.
+    """Compare runs: what each reached and used, and how their configurations differ.
 
     The last column is the score of each run at the largest amount that all of them have used. Hours
-    are those in which a run was driven, dollars what its containers and judges cost, estimated.
+    are the time in which a run was active. Dollars are the estimated cost of its containers and
+    judges.
     """
     from mortal.terminal.comparison import show_comparison
     from mortal_steps.report import comparison

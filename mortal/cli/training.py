@@ -128,7 +128,7 @@ def demo(
 ) -> None:
     """Train a small model to reverse three letters: a first run, on a CPU, without downloads.
 
-    Writes FOLDER/demo.toml and rows of data, as an example for those of your own, and trains.
+    Writes FOLDER/demo.toml and the rows of data, as a template for your own, and trains.
     """
     from mortal.demo import write_demo
     from mortal_steps.plan.loader import load_config
@@ -138,7 +138,7 @@ def demo(
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
     _drive(settings.model_copy(update={"run_id": run_id, "runs_dir": str(runs_dir)}))
-    say("next: what the model said in the last step, and the same run with a change")
+    say("next: read what the model wrote in the last step, and train again with a change")
     say(f"  mortal samples {run_id}")
     say(f"  mortal train {config} --set training.learning_rate=3e-4")
 

@@ -34,12 +34,12 @@ class AlgorithmConfig(Section, extra="allow"):
     one completion unless the configuration says more, and rewards are for people alone."""
 
     type: Annotated[str, STATE] = "grpo"
-    """`grpo`: GRPO and its relatives, as TRL has them; `training.loss_type` tells which. `rloo`:
-    TRL's RLOO, `distillation`: TRL's distillation from a teacher, and `opd`: the same from what
-    teachers of a role of their own say of tokens, each with settings of its own
-    (docs/algorithms.md). `sft`, `dpo`, `kto` and `reward`:
-    TRL's trainers that learn from rows of the dataset (docs/rows.md). `atropos`: GRPO on the groups
-    of Atropos' environments (docs/atropos.md). Or `file.py:Class` or `module:Class` of your own."""
+    """`grpo`: TRL's GRPO with the loss of `training.loss_type`. `rloo`: TRL's RLOO. `distillation`:
+    TRL's distillation from a teacher. `opd`: distillation from a few log-probabilities per token of
+    teachers in processes of their own. These have settings of their own (docs/algorithms.md).
+    `sft`, `dpo`, `kto` and `reward`: TRL's trainers that learn from rows of the dataset
+    (docs/rows.md). `atropos`: GRPO on the groups of Atropos' environments (docs/atropos.md). Or
+    `file.py:Class` or `module:Class` of your own."""
 
     @property
     def teacher_model(self) -> ModelConfig | None:

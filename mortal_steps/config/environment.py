@@ -101,12 +101,13 @@ class EnvironmentConfig(Section):
     process; each time in a new process, in which the earlier calls are made again. After an outage
     it is tried again later, in 1, 2, 4, ... s and at most 10 s, for `retries` times `timeout_s`."""
     on_error: Annotated[Literal["raise", "mask"], NO_NUMBERS] = "raise"
-    """What becomes of an episode whose environment keeps failing. `raise`: the run stops; `mask`:
-    the episode takes no part in training, and the others of its group do. It is never scored 0."""
+    """What to do about an episode whose environment keeps failing. `raise`: the run stops; `mask`:
+    only the other episodes of its group are trained on. It is never scored 0."""
     outages: tuple[Spec, ...] = OUTAGES
-    """Exceptions, as `module:Name` or `path/file.py:Name`, by which a tool says that it could not
-    be asked: they are tried again and are never told to the model. All other exceptions of a tool
-    are its answer, as in TRL: the model reads their message. `[]`: as TRL, all of them are."""
+    """Exceptions, as `module:Name` or `path/file.py:Name`, that mean that a tool is not available.
+    The call is repeated, and the model never sees them. All other exceptions of a tool are its
+    answer, as in TRL: the model reads their message. `[]`: all exceptions are answers, as in
+    TRL."""
     python: Annotated[LocalPath | None, NO_NUMBERS] = None
     """Interpreter of the environments' process, such as `.venv-envs/bin/python`: Python 3.11 or
     newer, with pydantic, numpy, cloudpickle, blake3 and what the environments need. MORTAL need not

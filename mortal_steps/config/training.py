@@ -113,7 +113,7 @@ class LoraConfig(Section):
 
 
 class TrainingConfig(Section):
-    """`[training]`: TRL's trainer, stepped from outside."""
+    """`[training]`: steps, batches and loss, and the options of TRL's trainer."""
 
     max_steps: Annotated[int, Decides("max_steps")] = -1
     """Number of train steps, one batch each; -1: as many as `num_epochs` takes."""
@@ -215,10 +215,12 @@ class TrainingConfig(Section):
             )
         rows, pieces = self.rows, self.steps_per_generation
         if rows % pieces:
+            near = max(number for number in range(1, pieces) if rows % number == 0)
             raise ValueError(
                 f"batch_size x num_generations = {rows} rows do not divide into {pieces} "
                 f"micro-batches; TRL would silently drop {rows % pieces} of them. Choose "
-                "gradient_accumulation_steps (or trl.steps_per_generation) that divides it"
+                "gradient_accumulation_steps (or trl.steps_per_generation) that divides "
+                f"{rows}, such as {near}"
             )
         if rows // pieces % self.ranks:
             raise ValueError(

@@ -178,7 +178,8 @@ def test_a_model_folder_must_be_whole(refusal, tmp_path):
     (tmp_path / "model").rmdir()
     build_model(tmp_path / "model", NewModelConfig(num_layers=1, max_position_embeddings=64), 0)
     assert "context is 64 tokens" in refusal(ConfigError, "rollout.max_tokens=80")
-    assert "no such folder" in refusal(ModelError, "model.name_or_path=./none")
+    assert "did you mean model?" in refusal(ModelError, "model.name_or_path=./models")
+    assert "nor a folder no" in refusal(ModelError, "model.name_or_path=./no/model")
     tokenizer = tmp_path / "model" / "tokenizer.json"
     tokenizer.rename(tmp_path / "kept.json")
     assert "has no tokenizer" in refusal(ModelError)

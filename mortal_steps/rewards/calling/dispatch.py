@@ -206,8 +206,8 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
         )
     if len(output) != len(ids):
         return _no_scores(
-            f"returned {len(output)} scores for {len(ids)} completions",
-            "It must return one per completion.",
+            f"returned {len(output)} score{'s'[: len(output) != 1]} for {len(ids)} completions",
+            "It must return one score per completion.",
         )
     scores = [_score(value) for value in output]
     for row, (value, score) in enumerate(zip(output, scores, strict=True)):
@@ -221,7 +221,7 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
         if len(logged) != len(ids):
             return _no_scores(
                 f"logged {len(logged)} values of {column!r} for {len(ids)} completions",
-                "log_extra takes one per completion.",
+                "log_extra takes one value per completion.",
             )
     return CallScores(
         scores=scores,

@@ -79,6 +79,7 @@ def raised(error: BaseException, arguments: CallArguments) -> CallFailure:
         remedy = OF_CHATS
     elif isinstance(error, TypeError) and _inner_traceback(error) is None:
         remedy = f"A reward function takes the columns that it uses by name, and **kwargs. {known}"
+        remedy = f"{_missing_columns(error, arguments)}{remedy}"
     elif isinstance(error, KeyError) and error.args and error.args[0] not in arguments.by_name:
         remedy = f"Correct it, or return None where it cannot judge. {known}"
     elif type(error).__name__ in BROKEN_POOLS:
@@ -97,6 +98,13 @@ def raised(error: BaseException, arguments: CallArguments) -> CallFailure:
         place=_place(error),
         trace=trace_of(error),
     )
+
+
+def _missing_columns(error: TypeError, arguments: CallArguments) -> str:
+    """Return a sentence that names the parameters for which the dataset has no column."""
+    _, is_missing, names = str(error).partition(" missing ")
+    lacking = [name for name in re.findall(r"'(\w+)'", names) if name not in arguments.by_name]
+    return f"The dataset has no column {', '.join(lacking)}. " if is_missing and lacking else ""
 
 
 def _takes_messages_for_text(error: BaseException, arguments: CallArguments) -> bool:

@@ -207,10 +207,10 @@ def _may_be_the_process(outcome: Outcome) -> bool:
 def _error(name: str, step: int, part: Part, failure: CallFailure) -> RewardError:
     """Return what to raise for a function that keeps failing."""
     ids = [group.problem.id for group in part.groups]
-    problems = ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]} ({len(ids)} problems)"
+    of_problems = f"problem {ids[0]}" if len(ids) == 1 else f"problems {ids[0]} ... {ids[-1]}"
     tries = f", {part.attempts} times in a row" if part.attempts > 1 else ""
     where = f" ({failure.place})" if failure.place else ""
     return RewardError(
-        f"reward function {name!r} {failure.message}{where} on step {step}, problem {problems} "
-        f"({failure.kind}{tries}). {failure.remedy}\n{failure.trace}".rstrip()
+        f"reward function {name!r} {failure.message}{where} on step {step}, {of_problems}{tries}. "
+        f"{failure.remedy}\n{failure.trace}".rstrip()
     )

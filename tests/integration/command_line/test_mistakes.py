@@ -86,6 +86,7 @@ def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
     assert "as its section [checkpoints] says" in " ".join(output.split())
     assert "<bool>" not in output and "list-checkpoints [OPTIONS] [RUN]" in output
     assert "resume [OPTIONS] RUN" in mortal("resume", "--help")[1]
+    assert "compare [OPTIONS] RUN..." in mortal("compare", "--help")[1]
 
 
 def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):

@@ -80,17 +80,16 @@ def test_a_failure_that_passes_leaves_a_count_and_nothing_else(score: Any, on_er
     ],
 )
 def test_a_failure_that_stays_stops_the_run(score: Any, name: str, word: str, message: str) -> None:
-    kinds = {"raises": "exception", "exits": "crash", "returns_nan": "invalid"}
     with pytest.raises(RewardError) as caught:
         score("length", name, groups=(("a",), (word,)), retries=0)
     text = str(caught.value)
     assert text.startswith(f"reward function {name!r} ")
     assert message in text
-    assert f"problem train-0 ... train-1 (2 problems) ({kinds.get(name, 'timeout')})." in text
+    assert "on step 4, problems train-0 ... train-1. " in text
 
 
 def test_an_error_tells_how_often_it_was_tried(score: Any) -> None:
-    with pytest.raises(RewardError, match=r"problem train-0 \(exception, 3 times in a row\)"):
+    with pytest.raises(RewardError, match="problem train-0, 3 times in a row"):
         score("raises", groups=(("raise",),), retries=2)
 
 

@@ -170,6 +170,11 @@ BAD = {
         {},
         ["'a.jsonl', line 2 is not JSON"],
     ),
+    "line that was cut": (
+        lambda: text_file("a.jsonl", '{"prompt": "a"}\n{"prompt": \n'),
+        {},
+        ["'a.jsonl', line 2 is not JSON: Expecting value at column 12"],
+    ),
     "row that is none": (
         lambda: text_file("a.jsonl", '{"prompt": "a"}\n[1]\n'),
         {},

@@ -340,7 +340,7 @@ def test_a_reward_that_fails_has_no_scores():
     opened(handler, start_of(), start_of())
     found = scores_of(handler, "near", "wrong")
     assert list(found.by_name) == ["near"]
-    assert "1 scores for 2 completions" in found.failures["wrong"]
+    assert "1 score for 2 completions" in found.failures["wrong"]
 
 
 @pytest.mark.parametrize("kind", ["Drawing", "DrawingLater"])

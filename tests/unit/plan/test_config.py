@@ -89,10 +89,10 @@ MISTAKES = [
     ({"training": {"max_steps": 0}}, "training.max_steps = 0", "at least 1", "-1"),
     (
         {"training": {"batch_size": 3, "gradient_accumulation_steps": 8}},
-        *("12 rows", "8 micro-batches"),
+        *("12 rows", "8 micro-batches", "divides 12, such as 6"),
     ),
     ({"training": {"ranks": 3}}, "ranks = 3", "32 rows"),
-    ({"training": {"trl": {"steps_per_generation": 5}}}, "32 rows", "5 micro-batches"),
+    ({"training": {"trl": {"steps_per_generation": 5}}}, "32 rows", "such as 4"),
     (
         {"training": {"trl": {"steps_per_generation": 0}}},
         *("trl.steps_per_generation = 0", "at least 1"),

@@ -36,6 +36,10 @@ def no_kwargs(completions: list[str]) -> list[float]:
     return [0.0] * len(completions)
 
 
+def takes_others(completions: list[str], solution: list[str], level: list[int], **_: Any) -> Any:
+    return [0.0] * len(completions)
+
+
 def bad_metric(log_metric: Any, **kwargs: Any) -> list[float]:
     log_metric("length", "long")
     return []
@@ -55,6 +59,7 @@ def bad_metric(log_metric: Any, **kwargs: Any) -> list[float]:
         ),
         (raises_later, ["raised KeyError: 'column'", "in raises_later"]),
         (exits, ["raised SystemExit: 2"]),
+        (takes_others, ["The dataset has no column solution, level. ", "It is given prompts, "]),
         (no_kwargs, ["unexpected keyword argument", "and **kwargs"]),
         (bad_metric, ["log_metric('length', 'long')", "no finite number"]),
     ],
@@ -71,7 +76,7 @@ def test_what_raises_is_named(function: Any, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("returned", "expected"),
     [
-        ([1.0], "returned 1 scores for 4 completions"),
+        ([1.0], "returned 1 score for 4 completions"),
         ([1.0] * 5, "returned 5 scores for 4 completions"),
         (3, "returned 3 (int)"),
         (None, "returned None (NoneType)"),
