@@ -3,13 +3,13 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mortal_steps.errors import DataError, ModelError, RewardError
+from mortal_steps.errors import ConfigError, DataError, ModelError, RewardError
 from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 from mortal_steps.runs.argument import RUNS_DIR
 
@@ -20,6 +20,31 @@ def port_number(given: str | int) -> int:
     if not str(given).isdecimal() or int(given) > LARGEST_PORT:
         raise typer.BadParameter(f"{given!r} is not a number from 0 to {LARGEST_PORT}")
     return int(given)
+
+
+def place_of_run(
+    run_id: str | None, runs_dir: Path | None, overrides: Sequence[str]
+) -> dict[str, str]:
+    """Return what `--run-id` and `--runs-dir` say of these keys, where no `--set` says otherwise:
+    that beats the folder of the environment, and raises `ConfigError` beside an option."""
+    from mortal_steps.plan.loader import MISSING, apply_override, find_key
+
+    overridden: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(overridden, override)
+    given = {"run_id": run_id, "runs_dir": None if runs_dir is None else str(runs_dir)}
+    usual = {"runs_dir": str(Path(os.environ.get(RUNS_DIR, "")))}
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        other = find_key(overridden, key)
+        if value is not None and other in (MISSING, value):
+            found[key] = value
+        elif value is not None and value != usual.get(key):
+            option = f"--{key.replace('_', '-')} {value}"
+            raise ConfigError(
+                f"{option} and --set {key}={other} both set {key}; leave one of them out"
+            )
+    return found
 
 
 LARGEST_PORT = 65535

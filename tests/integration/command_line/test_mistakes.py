@@ -102,6 +102,17 @@ def test_train_puts_runs_where_the_other_commands_look(mortal, project, monkeypa
     assert "runs_dir afile is not writable" in mortal("train", project)[2]
 
 
+def test_what_is_written_beats_the_environment_and_is_written_once(mortal, project, monkeypatch):
+    Path("afile").touch()
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "elsewhere")
+    told = mortal("train", project, "--set", "runs_dir=afile")[2]
+    assert "runs_dir afile is not writable" in told
+    assert "runs_dir afile is not writable" in mortal("demo", "d", "--set", "runs_dir=afile")[2]
+    for key, option in (("runs_dir", "--runs-dir"), ("run_id", "--run-id")):
+        told = mortal("train", project, option, "one", "--set", f"{key}=other")[2]
+        assert f"{option} one and --set {key}=other both set {key}; leave one of them out" in told
+
+
 def test_a_run_is_named_as_a_command_finds_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MORTAL_RUNS_DIR", raising=False)
