@@ -22,6 +22,18 @@ def port_number(given: str | int) -> int:
     return int(given)
 
 
+def check_output(file: Path) -> None:
+    """Raise `ConfigError` unless --output names a file that can be written."""
+    existing = next(folder for folder in file.absolute().parents if folder.exists())
+    if file.is_dir():
+        why = "is a folder"
+    elif not existing.is_dir() or not os.access(file if file.exists() else existing, os.W_OK):
+        why = "cannot be written"
+    else:
+        return
+    raise ConfigError(f"--output {file} {why}; name a file in a folder that you may write to")
+
+
 def place_of_run(
     run_id: str | None, runs_dir: Path | None, overrides: Sequence[str]
 ) -> dict[str, str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides, TriedConfig, split_run, with_flags
+from mortal.cli.arguments import Overrides, TriedConfig, check_output, split_run, with_flags
 from mortal.terminal.output import waiting
+from mortal_steps.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mortal_steps.config import DataConfig
 
 Run = Annotated[
     str | None,
@@ -65,6 +69,8 @@ def grade(
     from mortal_steps.serving.models import folder_of_trained
 
     settings = load_config(config, overrides or (), flags)
+    check_output(output)
+    _check_is_no_source(output, settings.data)
     waiting("reading the problems")
     problems = all_problems(Plan(settings).problems)
     settings, model = settings_of_trial(settings).without_teachers(), None
@@ -87,6 +93,19 @@ def grade(
     write_rows(output, grades)
     show_grades(grades, settings.seed)
     typer.echo(f"written to {output}")
+
+
+def _check_is_no_source(output: Path, data: DataConfig) -> None:
+    """Raise `ConfigError` for a file of the dataset: what is graded is a part of it, as a rule."""
+    if not output.exists():
+        return
+    for source in filter(None, (data.source, *data.eval_sources.values())):
+        path = Path(source).expanduser().resolve()
+        if output.resolve().is_relative_to(path):
+            raise ConfigError(
+                f"--output {output} is the dataset itself, of which rows that are held out or left "
+                "out would be lost; name another file"
+            )
 
 
 def _told_by_percent(done: int, total: int) -> None:

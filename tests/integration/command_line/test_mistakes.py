@@ -113,6 +113,23 @@ def test_what_is_written_beats_the_environment_and_is_written_once(mortal, proje
         assert f"{option} one and --set {key}=other both set {key}; leave one of them out" in told
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(mortal, project):
+    for words in (["grade", project], ["compare", "one", "two"]):
+        for file in (".", f"{project}/x"):
+            code, _, errors = mortal(*words, "-o", file)
+            assert (code, errors.startswith(f"error: --output {file} ")) == (1, True), errors
+            assert "name a file in a folder that you may write to" in errors
+
+
+def test_grades_do_not_take_the_place_of_the_dataset_that_they_are_a_part_of(mortal, project):
+    Path("link").symlink_to("train.jsonl")
+    before = Path("train.jsonl").read_bytes()
+    for file in ("train.jsonl", "link"):
+        errors = mortal("grade", project, "-o", file)[2]
+        assert f"--output {file} is the dataset itself" in errors
+    assert Path("train.jsonl").read_bytes() == before
+
+
 def test_a_run_is_named_as_a_command_finds_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MORTAL_RUNS_DIR", raising=False)
