@@ -27,6 +27,7 @@ from mortal_steps.report.held_out import committed_shards
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import writing
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import (
     FileRef,
@@ -55,6 +56,18 @@ class ScoredGroup:
     group: GeneratedGroup
     rewards: Sequence[float | None]
     """Weighted sum of the scores of each completion; None if it has none."""
+
+
+def discard_masked(store: RunStore, folder: str) -> None:
+    """Remove the scores of shards in which a reward function failed, and all of those in which an
+    environment did: whoever asks again wants to know whether that is over. For the one process that
+    commits there. Raises `StoreError`."""
+    for number, shard in enumerate(committed_shards(store, folder) or ()):
+        kinds = {failure.kind for failure in shard.failures}
+        contents = ("rewards", "generations") if "environment" in kinds else ("rewards",)
+        for path in (store.path(shard_file(folder, each, number)) for each in contents if kinds):
+            with writing(path):
+                path.unlink(missing_ok=True)
 
 
 class ModelScoring:
@@ -114,6 +127,7 @@ class ModelScoring:
         store.root.mkdir(parents=True, exist_ok=True)
         workers = self._ready(store, path)
         store.remove_leftovers("")
+        discard_masked(store, SHARDS)
         problems = store.write_record("problems.json", list(self._problems), list[Problem])
         compute = LocalCompute(
             workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()
