@@ -2,6 +2,7 @@
 and rows of a folder or of the Hugging Face Hub, read by `datasets`."""
 
 import difflib
+import glob
 import json
 import logging
 import os
@@ -189,6 +190,7 @@ def read_dataset(
         if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
+            _check_is_no_pattern(path, origin)
             table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
         left_out = dict.fromkeys(name for name in table.column_names if name in dropped)
         table = table.remove_columns(list(left_out))
@@ -214,6 +216,17 @@ def read_dataset(
     except Exception as error:
         cause = _cause(error)
         raise DataError(f"{origin} cannot be read: {type(cause).__name__}: {cause}") from error
+
+
+def _check_is_no_pattern(folder: Path, origin: str) -> None:
+    """Raise `DataError` for a folder instead of which `datasets` would read others, or none: it
+    looks for files by a pattern, of which the folder's path is a part."""
+    path = str(folder.absolute())
+    if folder.is_dir() and glob.has_magic(path):
+        raise DataError(
+            f"{origin}: of {path}, `datasets` would take `*`, `?` and `[` for a pattern, and read "
+            "whatever matches it; rename the folder, or name a file in it"
+        )
 
 
 def _cause(error: BaseException) -> BaseException:
