@@ -64,6 +64,11 @@ RunsDir = Annotated[
     Path,
     typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
 ]
+WhereRunsGo = Annotated[
+    Path | None,
+    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
+]
+"""The same, where a configuration may name it, too."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
     str | None,

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides, TriedConfig, check_output, split_run, with_flags
+from mortal.cli.arguments import (
+    Overrides,
+    TriedConfig,
+    WhereRunsGo,
+    check_output,
+    place_of_run,
+    split_run,
+    with_flags,
+)
 from mortal.terminal.output import waiting
 from mortal_steps.errors import ConfigError
 
@@ -45,6 +53,7 @@ def grade(
         ),
     ] = None,
     output: Output = Path("graded.jsonl"),
+    runs_dir: WhereRunsGo = None,
     **flags: Any,
 ) -> None:
     """Sample each problem of the dataset K times, and write how often it is solved.
@@ -69,14 +78,15 @@ def grade(
     from mortal_steps.serving.models import folder_of_trained
 
     settings = load_config(config, overrides or (), flags)
+    settings = settings.model_copy(update=place_of_run(None, runs_dir, overrides or ()))
     check_output(output)
     _check_is_no_source(output, settings.data)
     waiting("reading the problems")
     problems = all_problems(Plan(settings).problems)
     settings, model = settings_of_trial(settings).without_teachers(), None
     if run_id is not None:
-        runs_dir, name = split_run(run_id, Path(settings.runs_dir))
-        model = folder_of_trained(find_run(runs_dir, name))
+        folder, name = split_run(run_id, Path(settings.runs_dir))
+        model = folder_of_trained(find_run(folder, name))
         settings = settings.of_finished_model()
     plan = Plan(settings)
     waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")

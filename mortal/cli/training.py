@@ -14,6 +14,7 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
+    WhereRunsGo,
     is_recipe_file,
     place_of_run,
     split_run,
@@ -21,7 +22,7 @@ from mortal.cli.arguments import (
 )
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.argument import RUNS_DIR, names_recipe
+from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.plan.run_config import RunConfig
@@ -49,10 +50,6 @@ ConfigFile = Annotated[
         "table of stages. Default: train Qwen2.5-0.5B-Instruct to write programs, on 128 problems "
         "from the hub.",
     ),
-]
-WhereRunsGo = Annotated[
-    Path | None,
-    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
 ]
 
 

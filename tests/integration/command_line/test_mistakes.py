@@ -102,6 +102,13 @@ def test_train_puts_runs_where_the_other_commands_look(mortal, project, monkeypa
     assert "runs_dir afile is not writable" in mortal("train", project)[2]
 
 
+def test_grade_looks_for_runs_where_the_other_commands_do(mortal, project, monkeypatch):
+    for words in (["--runs-dir", "there"], ["--set", "runs_dir=there"]):
+        assert "no run 'one' in there" in mortal("grade", project, "--run", "one", *words)[2]
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "there")
+    assert "no run 'one' in there" in mortal("grade", project, "--run", "one")[2]
+
+
 def test_what_is_written_beats_the_environment_and_is_written_once(mortal, project, monkeypatch):
     Path("afile").touch()
     monkeypatch.setenv("MORTAL_RUNS_DIR", "elsewhere")
