@@ -90,9 +90,10 @@ def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
 
 def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):
     make_run(tmp_path, "keep")
-    told = ("gc", "--runs-dir", tmp_path, "--older-than", "1e-9", "--delete", "--protect", "kepe")
-    code, _, errors = mortal(*told)
-    assert code == 1 and "--protect kepe: there is no such run" in errors
+    told = ("gc", "--runs-dir", tmp_path, "--older-than", "1e-9", "--delete", "--protect")
+    for named, shown in (("kepe", "kepe"), ("", "'' (an empty variable"), ("..", "..")):
+        code, _, errors = mortal(*told, named)
+        assert code == 1 and f"--protect {shown}" in errors and "there is no such run" in errors
     assert (tmp_path / "keep").is_dir()
 
 
