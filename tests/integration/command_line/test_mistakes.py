@@ -97,6 +97,11 @@ def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):
     assert (tmp_path / "keep").is_dir()
 
 
+def test_no_model_is_removed_in_place_of_one_without_a_name(mortal):
+    code, _, errors = mortal("clear-cache", "--model", "", "--yes")
+    assert code == 1 and "--model '': name a model of the hub, or leave the option out" in errors
+
+
 def test_train_puts_runs_where_the_other_commands_look(mortal, project, monkeypatch):
     Path("afile").touch()
     monkeypatch.setenv("MORTAL_RUNS_DIR", "afile")
