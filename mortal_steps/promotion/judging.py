@@ -149,7 +149,7 @@ class Judge:
                 return found
             self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
-            self._discard_masked(folder)
+            discard_masked(self._store, folder)
             weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
             judgement = await self._judge(weights, folder)
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
@@ -181,10 +181,6 @@ class Judge:
         except CorruptFileError as error:
             logger.warning("judged again: %s", error)
             return False
-
-    def _discard_masked(self, folder: str) -> None:
-        with contextlib.suppress(CorruptFileError):  # a damaged shard is made again
-            discard_masked(self._store, folder)
 
     def _find(self, path: str) -> Judgement | None:
         """Return a judgement, if there is one; a damaged one is logged and counts as none."""

@@ -54,7 +54,7 @@ def looks_below(path: Path) -> Iterator[os.stat_result]:
         for folder, folders, files in os.walk(path)
         for name in (*folders, *files)
     )
-    for each in itertools.chain([path], inside):
+    for each in itertools.chain([str(path)], inside):
         with contextlib.suppress(FileNotFoundError):
             yield os.lstat(each)
 

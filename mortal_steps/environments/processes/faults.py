@@ -94,7 +94,7 @@ def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float
         "ended": f"its process ended ({lost.how})",
         "spoilt": lost.how,
     }[lost.why]
-    why = "shared" if lost.how.startswith(WITH_HOST) else lost.why
+    why: str = "shared" if lost.how.startswith(WITH_HOST) else lost.why
     stack = stack_of(lost.stack, HANDLER_FILE)
     if lost.why == "timeout" and _waits_for_pool(stack):
         how, why = f"{how}: {WAITED_FOR_POOL}", "pool"

@@ -28,7 +28,7 @@ from mortal_steps.rewards.sources import find_sources
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
-from mortal_steps.store.records import shard_file
+from mortal_steps.store.records import shard_file, shard_files
 from mortal_steps.types import (
     FileRef,
     GeneratedGroup,
@@ -62,12 +62,15 @@ def discard_masked(store: RunStore, folder: str) -> None:
     """Remove the scores of shards in which a reward function failed, and all of those in which an
     environment did: whoever asks again wants to know whether that is over. For the one process that
     commits there. Raises `StoreError`."""
-    for number, shard in enumerate(committed_shards(store, folder) or ()):
-        kinds = {failure.kind for failure in shard.failures}
-        contents = ("rewards", "generations") if "environment" in kinds else ("rewards",)
-        for path in (store.path(shard_file(folder, each, number)) for each in contents if kinds):
-            with writing(path):
-                path.unlink(missing_ok=True)
+    for path, content in shard_files(store.path(folder)):
+        file = f"{folder}/{path.name}"
+        found = content == "rewards" and store.find_whole(file, RewardedShard, "scored again")
+        kinds = {failure.kind for failure in found[1].failures} if found else set()
+        sampled = path.with_name(path.name.replace("rewards", "generations"))
+        for each in (path, sampled) if "environment" in kinds else (path,):
+            if kinds:
+                with writing(each):
+                    each.unlink(missing_ok=True)
 
 
 class ModelScoring:
