@@ -23,6 +23,10 @@ DATES = (
 )
 
 
+LONGEST_ROW = 1 << 23
+"""Bytes of a row of a CSV file."""
+
+
 def is_file(path: Path) -> bool:
     """Return whether a source of this name is a file, whether it exists or not."""
     return path.is_file() or path.suffix in FILE_TYPES
@@ -42,6 +46,10 @@ def read_file(path: Path, origin: str, dropped: Collection[str] = ()) -> Iterato
             "save it in UTF-8, for example with `iconv --to-code=utf-8`"
         ) from error
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        if "straddling object" in str(error):
+            raise DataError(
+                f"{origin}: a row is longer than {LONGEST_ROW:,} bytes; write the rows as .jsonl"
+            ) from error
         raise DataError(f"{origin}: cannot be read: {error}") from error
 
 
@@ -126,12 +134,12 @@ def csv_rows(path: Path, _: str, dropped: Collection[str] = ()) -> Iterator[Row]
     """Yield rows of text, as it stands: 007 is no number, NA is not missing."""
     import pyarrow.csv
 
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    reading, parsing = _csv_options()
     names = csv_columns(path)
     converting = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))
     with (
         _opened(path) as content,
-        pyarrow.csv.open_csv(content, parse_options=parsing, convert_options=converting) as batches,
+        pyarrow.csv.open_csv(content, reading, parsing, converting) as batches,
     ):
         yield from _table_rows(names, batches)
 
@@ -140,9 +148,16 @@ def csv_columns(path: Path) -> list[str]:
     """Return the column names in the first line."""
     import pyarrow.csv
 
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with _opened(path) as content, pyarrow.csv.open_csv(content, parse_options=parsing) as reader:
+    with _opened(path) as content, pyarrow.csv.open_csv(content, *_csv_options()) as reader:
         return list(reader.schema.names)
+
+
+def _csv_options() -> tuple[Any, Any]:
+    """Return how a CSV file is read and parsed: a row may be as long as a block."""
+    import pyarrow.csv
+
+    reading = pyarrow.csv.ReadOptions(block_size=LONGEST_ROW)
+    return reading, pyarrow.csv.ParseOptions(newlines_in_values=True)
 
 
 def _opened(path: Path) -> Any:

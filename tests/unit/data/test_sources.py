@@ -183,3 +183,15 @@ def test_no_folder_is_read_in_place_of_the_one_that_is_named(name: str, tmp_path
     assert [problem.prompt for problem in load_problems(file, 0)[0]] == [name]
     there = DataConfig(source=str(tmp_path / "rows1"))
     assert [problem.prompt for problem in load_problems(there, 0)[0]] == ["rows1"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_row_of_a_csv_file_may_be_long(first: bool, tmp_path: Path) -> None:
+    long, short = "x" * 5_000_000, "y"
+    rows = [long, short] if first else [short, long]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["prompt", *rows]))
+    assert [each.prompt for each in load_problems(DataConfig(source=str(path)), 0)[0]] == rows
+    path.write_text("\n".join(["prompt", short, 8 * long, short]))
+    with refused(DataError, "a row is longer than 8,388,608 bytes", "write the rows as .jsonl"):
+        load_problems(DataConfig(source=str(path)), 0)
