@@ -173,7 +173,8 @@ def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
         if count > 1:
             raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
     for batch in batches:
-        yield from batch.to_pylist()
+        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+            yield from batch.slice(start, ROWS_AT_ONCE).to_pylist()
 
 
 FILE_TYPES: Mapping[str, Callable[[Path, str, Collection[str]], Iterator[Row]]] = {
