@@ -3,13 +3,13 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from mortal_steps.errors import DataError, ModelError, RewardError
+from mortal_steps.errors import ConfigError, DataError, ModelError, RewardError
 from mortal_steps.flags import PANELS, Flag, in_place_of_flags
 from mortal_steps.runs.argument import RUNS_DIR
 
@@ -22,11 +22,53 @@ def port_number(given: str | int) -> int:
     return int(given)
 
 
+def check_output(file: Path) -> None:
+    """Raise `ConfigError` unless --output names a file that can be written."""
+    existing = next(folder for folder in file.absolute().parents if folder.exists())
+    if file.is_dir():
+        why = "is a folder"
+    elif not existing.is_dir() or not os.access(file if file.exists() else existing, os.W_OK):
+        why = "cannot be written"
+    else:
+        return
+    raise ConfigError(f"--output {file} {why}; name a file in a folder that you may write to")
+
+
+def place_of_run(
+    run_id: str | None, runs_dir: Path | None, overrides: Sequence[str]
+) -> dict[str, str]:
+    """Return what `--run-id` and `--runs-dir` say of these keys, where no `--set` says otherwise:
+    that beats the folder of the environment, and raises `ConfigError` beside an option."""
+    from mortal_steps.plan.loader import MISSING, apply_override, find_key
+
+    overridden: dict[str, Any] = {}
+    for override in overrides:
+        apply_override(overridden, override)
+    given = {"run_id": run_id, "runs_dir": None if runs_dir is None else str(runs_dir)}
+    usual = {"runs_dir": str(Path(os.environ.get(RUNS_DIR, "")))}
+    found: dict[str, str] = {}
+    for key, value in given.items():
+        other = find_key(overridden, key)
+        if value is not None and other in (MISSING, value):
+            found[key] = value
+        elif value is not None and value != usual.get(key):
+            option = f"--{key.replace('_', '-')} {value}"
+            raise ConfigError(
+                f"{option} and --set {key}={other} both set {key}; leave one of them out"
+            )
+    return found
+
+
 LARGEST_PORT = 65535
 RunsDir = Annotated[
     Path,
     typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
 ]
+WhereRunsGo = Annotated[
+    Path | None,
+    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
+]
+"""The same, where a configuration may name it, too."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
     str | None,

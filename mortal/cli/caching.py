@@ -30,7 +30,9 @@ def clear_cache(model: HubModel = None, modal: OnModal = False, yes: WithoutAski
     """Remove a model from the cache of the Hugging Face hub, so that it is downloaded anew."""
     from mortal_steps.config import ModelConfig
 
-    name = model or ModelConfig().name_or_path
+    if model == "":  # of a variable that is not set; the usual model is not meant
+        raise ConfigError("--model '': name a model of the hub, or leave the option out")
+    name = ModelConfig().name_or_path if model is None else model
     where, num_files, remove = _find_on_modal(name) if modal else _find_here(name)
     if not num_files:
         say(f"the cache has nothing of {name}")

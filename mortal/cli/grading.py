@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides, TriedConfig, split_run, with_flags
+from mortal.cli.arguments import (
+    Overrides,
+    TriedConfig,
+    WhereRunsGo,
+    check_output,
+    place_of_run,
+    split_run,
+    with_flags,
+)
 from mortal.terminal.output import waiting
+from mortal_steps.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mortal_steps.config import DataConfig
 
 Run = Annotated[
     str | None,
@@ -41,6 +53,7 @@ def grade(
         ),
     ] = None,
     output: Output = Path("graded.jsonl"),
+    runs_dir: WhereRunsGo = None,
     **flags: Any,
 ) -> None:
     """Sample each problem of the dataset K times, and write how often it is solved.
@@ -65,12 +78,15 @@ def grade(
     from mortal_steps.serving.models import folder_of_trained
 
     settings = load_config(config, overrides or (), flags)
+    settings = settings.model_copy(update=place_of_run(None, runs_dir, overrides or ()))
+    check_output(output)
+    _check_is_no_source(output, settings.data)
     waiting("reading the problems")
     problems = all_problems(Plan(settings).problems)
     settings, model = settings_of_trial(settings).without_teachers(), None
     if run_id is not None:
-        runs_dir, name = split_run(run_id, Path(settings.runs_dir))
-        model = folder_of_trained(find_run(runs_dir, name))
+        folder, name = split_run(run_id, Path(settings.runs_dir))
+        model = folder_of_trained(find_run(folder, name))
         settings = settings.of_finished_model()
     plan = Plan(settings)
     waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")
@@ -87,6 +103,19 @@ def grade(
     write_rows(output, grades)
     show_grades(grades, settings.seed)
     typer.echo(f"written to {output}")
+
+
+def _check_is_no_source(output: Path, data: DataConfig) -> None:
+    """Raise `ConfigError` for a file of the dataset: what is graded is a part of it, as a rule."""
+    if not output.exists():
+        return
+    for source in filter(None, (data.source, *data.eval_sources.values())):
+        path = Path(source).expanduser().resolve()
+        if output.resolve().is_relative_to(path):
+            raise ConfigError(
+                f"--output {output} is the dataset itself, of which rows that are held out or left "
+                "out would be lost; name another file"
+            )
 
 
 def _told_by_percent(done: int, total: int) -> None:

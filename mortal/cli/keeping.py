@@ -31,6 +31,7 @@ Protect = Annotated[
 Delete = Annotated[
     bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
 ]
+MODELS_DIR = Path("models")
 ModalSettings = Annotated[
     Path | None,
     typer.Argument(
@@ -43,7 +44,7 @@ ModalSettings = Annotated[
 def gc(
     runs_dir: RunsDir = Path("runs"),
     older_than: OlderThan = None,
-    models_dir: ModelsDir = Path("models"),
+    models_dir: ModelsDir = MODELS_DIR,
     protect: Protect = None,
     delete: Delete = False,
 ) -> None:
@@ -55,12 +56,19 @@ def gc(
     from mortal.maintenance import gc as housekeeping
     from mortal_steps.registry.registry import runs_in_use
     from mortal_steps.report.units import byte_size
+    from mortal_steps.store.identity import IDENTITY_FILE
 
     if older_than is not None and not older_than > 0:
         raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
-    for run_id in protect or ():
-        if not (runs_dir / run_id).is_dir():  # a slip here would remove what is to be kept
-            raise ConfigError(f"--protect {run_id}: there is no such run in {runs_dir}")
+    for run_id in protect or ():  # a slip here would remove what is to be kept
+        if not (runs_dir / run_id / IDENTITY_FILE).exists():
+            named = run_id or "'' (an empty variable of the shell?)"
+            raise ConfigError(f"--protect {named}: there is no such run in {runs_dir}")
+    if models_dir != MODELS_DIR and not models_dir.is_dir():
+        raise ConfigError(
+            f"--models-dir {models_dir}: there is no such folder; it names the models in "
+            "production, whose runs are kept"
+        )
     planned = housekeeping.plan(
         runs_dir,
         keep_days=older_than,

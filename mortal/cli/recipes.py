@@ -16,7 +16,7 @@ def train_recipe(
     file: Path,
     overrides: Sequence[str],
     only: Sequence[str],
-    runs_dir: Path | None,
+    runs_dir: str | None,
     given: Mapping[str, Any],
     *,
     dry_run: bool,
@@ -34,7 +34,7 @@ def train_recipe(
         )
     config = read_recipe(file, overrides)
     if runs_dir is not None:
-        config = config.model_copy(update={"runs_dir": str(runs_dir)})
+        config = config.model_copy(update={"runs_dir": runs_dir})
     if dry_run:
         rehearse_recipe(config, only, file)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
+from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, check_output, split_run
 from mortal.terminal.output import print_json
 from mortal_steps.report.printable import printable
 from mortal_steps.runs.argument import names_recipe
@@ -97,16 +97,19 @@ def compare(
     from mortal.terminal.comparison import show_comparison
     from mortal_steps.report import comparison
     from mortal_steps.runs.run import find_run
+    from mortal_steps.store.files import write_atomically
 
     if len(run_ids) < 2:
         raise typer.BadParameter("name two runs or more")
     axis = next((each for each in comparison.BYS if each == by), None)
     if axis is None:
         raise typer.BadParameter(f"--by {by}: it is {' or '.join(comparison.BYS)}")
+    if output is not None:
+        check_output(output)
     runs = [find_run(*split_run(each, runs_dir)) for each in run_ids]
     found = comparison.compare(runs, metric, axis)
     if output is not None:
-        output.write_bytes(comparison.picture(runs, found))
+        write_atomically(output, comparison.picture(runs, found))
     if as_json:
         print_json(found)
     else:

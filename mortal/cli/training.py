@@ -14,13 +14,15 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
+    WhereRunsGo,
     is_recipe_file,
+    place_of_run,
     split_run,
     with_flags,
 )
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.argument import RUNS_DIR, names_recipe
+from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # commands that need no configuration import none
     from mortal_steps.plan.run_config import RunConfig
@@ -59,10 +61,7 @@ def train(
         str | None,
         typer.Option(metavar="ID", help="Id of the run; that of an existing run continues it."),
     ] = None,
-    runs_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
-    ] = None,
+    runs_dir: WhereRunsGo = None,
     accept_changed_rewards: AcceptChangedRewards = False,
     detach: Detach = False,
     dry_run: Annotated[
@@ -89,11 +88,13 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
+    changes = place_of_run(run_id, runs_dir, overrides or ())
     if config is not None and is_recipe_file(config):
         from mortal.cli.recipes import train_recipe
 
         given = {**flags, "run_id": run_id, "detach": detach or None}
-        train_recipe(config, overrides or (), only or (), runs_dir, given, dry_run=dry_run)
+        folder = changes.get("runs_dir")
+        train_recipe(config, overrides or (), only or (), folder, given, dry_run=dry_run)
         return
     if only:
         raise ConfigError("--only is for the stages of a recipe, a TOML file with [stages]")
@@ -103,10 +104,7 @@ def train(
     settings = load_config(config, overrides or (), flags)
     if run_id is None:
         run_id = settings.run_id or new_run_id(settings.id_prefix)
-    changes: dict[str, Any] = {"run_id": run_id}
-    if runs_dir is not None:
-        changes["runs_dir"] = str(runs_dir)
-    settings = settings.model_copy(update=changes)
+    settings = settings.model_copy(update={**changes, "run_id": run_id})
     if accept_changed_rewards:
         from mortal_steps.orchestration import open_run
 
@@ -124,7 +122,7 @@ def demo(
         Path, typer.Argument(metavar="FOLDER", help="Folder for its configuration and rows.")
     ] = Path("mortal-demo"),
     overrides: Overrides = None,
-    runs_dir: RunsDir = Path("runs"),
+    runs_dir: WhereRunsGo = None,
 ) -> None:
     """Train a small model to reverse three letters: a first run, on a CPU, without downloads.
 
@@ -137,7 +135,8 @@ def demo(
     config = write_demo(folder)
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
-    _drive(settings.model_copy(update={"run_id": run_id, "runs_dir": str(runs_dir)}))
+    changes = place_of_run(None, runs_dir, overrides or ())
+    _drive(settings.model_copy(update={**changes, "run_id": run_id}))
     say("next: read what the model wrote in the last step, and train again with a change")
     say(f"  mortal samples {run_id}")
     say(f"  mortal train {config} --set training.learning_rate=3e-4")

@@ -8,7 +8,9 @@ is not taken for a run, and goes with the next `mortal gc`.
 
 import contextlib
 import functools
+import math
 import shutil
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -25,6 +27,7 @@ from mortal_steps.runs.retention import DAY_S, last_written, what_may_go
 from mortal_steps.runs.run import Run, list_runs
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
+from mortal_steps.store.folders import looks_below
 
 TRASH = "trash"
 
@@ -75,12 +78,10 @@ def freed_bytes(path: Path) -> int:
     """Return the bytes of the disk that are free once this file or folder is removed. A file that
     has a link elsewhere does not count."""
     freed, links = 0, Counter[tuple[int, int]]()
-    for file in [path, *path.rglob("*")]:
-        with contextlib.suppress(FileNotFoundError):  # a run that goes on removes files
-            found = file.lstat()
-            links[found.st_dev, found.st_ino] += 1
-            if file.is_dir() or links[found.st_dev, found.st_ino] == found.st_nlink:
-                freed += found.st_blocks * 512
+    for found in looks_below(path):
+        links[found.st_dev, found.st_ino] += 1
+        if stat.S_ISDIR(found.st_mode) or links[found.st_dev, found.st_ino] == found.st_nlink:
+            freed += found.st_blocks * 512
     return freed
 
 
@@ -172,7 +173,7 @@ def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) 
 
 
 def _last_change(folder: Path) -> float:
-    return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+    return max((found.st_mtime for found in looks_below(folder)), default=math.inf)
 
 
 def _discard(runs_dir: Path, folder: Path) -> None:
@@ -181,7 +182,12 @@ def _discard(runs_dir: Path, folder: Path) -> None:
         if lock is None:
             raise StoreError("a process works there")
         trash = hidden_beside(runs_dir / folder.name, TRASH)
-        folder.rename(trash)
+        try:
+            folder.rename(trash)
+        except OSError as error:  # such as a folder that is a link to another disk
+            raise StoreError(
+                f"{folder} cannot be moved into {runs_dir}: {error.strerror}; remove it by hand"
+            ) from error
     remove_trash(trash)
 
 

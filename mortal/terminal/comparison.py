@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from mortal.terminal.console import print_columns
-from mortal_steps.report.comparison import COUNTED, Comparison
+from mortal_steps.report.comparison import COUNTED, Compared, Comparison
 from mortal_steps.report.units import number
 
 VALUE_CHARS = 40
@@ -27,7 +27,7 @@ def show_comparison(found: Comparison) -> None:
             f"{run.tokens:,}",
             "-" if run.hours is None else f"{run.hours:.3g}",
             *(["-" if run.dollars is None else f"{run.dollars:.2f}"] if cost else []),
-            number(run.merit),
+            _merit(run),
             number(run.best),
             "-" if run.best_step is None else str(run.best_step),
             number(run.last),
@@ -42,6 +42,12 @@ def show_comparison(found: Comparison) -> None:
     names = ("key", *(run.name for run in found.runs))
     rows = [(key, *map(_short, values)) for key, values in found.differences.items()]
     print_columns([names, *rows], title="in what their configurations differ")
+
+
+def _merit(run: Compared) -> str:
+    return (
+        f"loss {number(-run.merit)}" if run.by_loss and run.merit is not None else number(run.merit)
+    )
 
 
 def _amount(found: Comparison) -> str:

@@ -45,7 +45,10 @@ def tell(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=1, default=dataclasses.asdict))
+    """Print JSON that every program reads: `null` for a number that is none, as of a loss that is
+    not finite."""
+    text = json.dumps(value, default=dataclasses.asdict)
+    typer.echo(json.dumps(json.loads(text, parse_constant=lambda name: None), indent=1))
 
 
 def complain(text: str) -> None:

@@ -48,11 +48,17 @@ class Verdict:
 def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     """Promote what is shown to be better by more than `min_gain`: by the lower end of the interval
     of the gain on the same problems. Without one, by the gain itself, which has to be `min_gain` or
-    more. A first model without an evaluation before its first step has nothing to beat."""
+    more. A first model without an evaluation before its first step has nothing to beat; against a
+    model in use that has no reward, nothing is shown."""
     reward, gain, paired = comparison.metrics.get(REWARD), comparison.gain, comparison.paired
     of = f" on {comparison.decides}" if comparison.decides else ""
     if reward is None:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
+    if gain is None and comparison.incumbent is not None:
+        why = (
+            f"{comparison.incumbent.id}, in use, has no reward on these problems: nothing is shown"
+        )
+        return Verdict(promote=False, why=why)
     if gain is None:
         return Verdict(promote=True, why=f"reward{of} {reward:.4f}, and nothing to compare it with")
     if paired is None or paired.low is None:

@@ -29,9 +29,10 @@ from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.errors import ConfigError, CorruptFileError
 from mortal_steps.orchestration.evaluation import whole_evaluation
 from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
+from mortal_steps.orchestration.trials.scoring import discard_masked
 from mortal_steps.plan.held_out import HeldOutSets
 from mortal_steps.report.evaluations import evaluation_scores
-from mortal_steps.report.held_out import Scores, scores_in
+from mortal_steps.report.held_out import Scores, committed_shards, scores_in
 from mortal_steps.rewards.sources import digests_of, find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
@@ -148,6 +149,7 @@ class Judge:
                 return found
             self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
+            discard_masked(self._store, folder)
             weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
             judgement = await self._judge(weights, folder)
             self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
@@ -170,8 +172,11 @@ class Judge:
         return self._held_out.evaluation.decides
 
     def _is_whole(self, folder: str) -> bool:
-        """Return whether the scores of all problems are there; a damaged shard is logged."""
+        """Return whether the scores of all problems are there, none of them masked: what failed is
+        asked again. A damaged shard is logged."""
         try:
+            if any(shard.failures for shard in committed_shards(self._store, folder) or ()):
+                return False
             return scores_in(self._store, folder, self._held_out, STEP) is not None
         except CorruptFileError as error:
             logger.warning("judged again: %s", error)

@@ -16,6 +16,7 @@ from mortal_steps.recipes.products import RECORD as PRODUCT
 from mortal_steps.recipes.record import list_recipes
 from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.run import Run
+from mortal_steps.store.folders import looks_below
 from mortal_steps.store.identity import IDENTITY_FILE
 
 
@@ -65,7 +66,7 @@ def _made_in(runs_dir: Path) -> Iterator[Path]:
 
 
 def _is_old(path: Path, before: float) -> bool:
-    return max(each.lstat().st_mtime for each in (path, *path.iterdir())) < before
+    return max((look.st_mtime for look in looks_below(path)), default=before) < before
 
 
 def _behind(folders: Iterable[Path], runs_dir: Path, *, through_runs: bool) -> set[Path]:

@@ -16,7 +16,7 @@ from mortal_steps.errors import DataError
 from mortal_steps.report.curve import means, points
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, USAGE
-from mortal_steps.runs.manifest import merit_of
+from mortal_steps.runs.manifest import has_merit, merit_of
 from mortal_steps.runs.run import Run
 
 if TYPE_CHECKING:  # slow to import, and needed for the picture
@@ -63,6 +63,8 @@ class Compared:
     """The last of them."""
     at_same: float | None
     """The last of them with at most `Comparison.same`; None: none."""
+    by_loss: bool = False
+    """Whether `merit` is that of a loss."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +124,7 @@ def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same:
     steps, scores = points(judged, metric)
     merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
     lower = metric.endswith("loss")
-    best = (min if lower else max)(scores, default=None)
+    best = (min if lower else max)(filter(math.isfinite, scores), default=None)
     last = next(iter(run.logs.read(USAGE)[-1:]), {})  # of a fork, its parent's share is in it
     seconds = max(run.manifest.busy_s, last.get("driven_s", 0.0))
     costs = add_up(run.store.root)
@@ -142,6 +144,7 @@ def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same:
         best_step=None if best is None else steps[scores.index(best)],
         last=scores[-1] if scores else None,
         at_same=within[-1] if within else None,
+        by_loss=any(row.get("reward") is None and has_merit(row) for row in rows[-1:]),
     )
 
 

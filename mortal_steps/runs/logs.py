@@ -142,6 +142,19 @@ def read_lines(path: Path, *, needs: Collection[str] = ()) -> list[dict[str, Any
     return rows
 
 
+def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Append one line per row to a file that is never cut back; a line that a crash has cut short
+    stays one of its own. Raises `OSError`."""
+    content = _lines(rows)
+    with path.open("a+b") as file:
+        length = file.seek(0, os.SEEK_END)
+        if length:
+            file.seek(length - 1)
+            if file.read(1) != b"\n":
+                content = b"\n" + content
+        file.write(content)
+
+
 def prefix_digest(path: Path, length: int) -> str | None:
     """Return the sha256 of the first `length` bytes, None if fewer; a missing file is empty."""
     content = b""

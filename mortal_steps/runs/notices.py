@@ -9,16 +9,14 @@ appends need not hold the run's lease.
 """
 
 import dataclasses
-import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mortal_steps.runs.logs import read_lines
+from mortal_steps.runs.logs import append_lines, read_lines
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 
@@ -117,14 +115,7 @@ def mark_sent(store: RunStore, notices: Iterable[Notice]) -> None:
 
 def _append(store: RunStore, rows: Iterable[dict[str, Any]]) -> None:
     path = store.path(NOTICES)
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     try:
-        with path.open("a+b") as file:
-            length = file.seek(0, os.SEEK_END)
-            if length:
-                file.seek(length - 1)
-                if file.read(1) != b"\n":  # cut short when the machine went down
-                    content = b"\n" + content
-            file.write(content)
+        append_lines(path, rows)
     except OSError as error:
         logger.warning("%s cannot be written: %s", path, error)

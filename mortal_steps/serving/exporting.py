@@ -1,15 +1,24 @@
 """Write a model of a run to a folder of the user's, which nothing of MORTAL's is needed to load."""
 
+import contextlib
+import dataclasses
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mortal_steps.errors import ConfigError, ModelError
+from mortal_steps.errors import ConfigError, ModelError, MortalError
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.models import (
+    KINDS,
+    Kind,
     SavedModel,
     choose,
     copy_files,
+    exported_path,
+    has_gone,
+    is_passing,
     tokenizer_files,
+    whole_model,
     write_whole,
 )
 from mortal_steps.store.files import hidden_beside, writing
@@ -34,7 +43,21 @@ def export(
             f"--adapter: run {run.info.run_id} trains the whole model and has no adapter; leave it "
             "out"
         )
-    saved = choose(run, step, kinds=("adapter",)) if adapter_alone else choose(run, step)
+    kinds: Sequence[Kind] = ("adapter",) if adapter_alone else KINDS
+    while True:
+        saved = choose(run, step, kinds=kinds)
+        try:
+            _write(run, saved, folder, dtype, adapter_alone)
+        except (MortalError, OSError):
+            if not has_gone(run, saved):
+                raise
+        else:
+            return saved
+
+
+def _write(
+    run: Run, saved: SavedModel, folder: Path, dtype: str | None, adapter_alone: bool
+) -> None:
     partial = hidden_beside(folder, "partial")
     try:
         with writing(folder):
@@ -44,7 +67,8 @@ def export(
                 copy_files(filter(Path.exists, (held / name for name in ADAPTER_FILES)), partial)
                 copy_files(tokenizer_files(run), partial)
             else:
-                write_whole(run, saved, partial)
+                with _held(run, saved) as held_model:
+                    write_whole(run, held_model, partial)
             if dtype is not None:
                 # Imported where used: torch takes a while.
                 from mortal_steps.policy.model_files.casting import cast_folder
@@ -53,4 +77,18 @@ def export(
             partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return saved
+
+
+@contextlib.contextmanager
+def _held(run: Run, saved: SavedModel) -> Iterator[SavedModel]:
+    """Let weights that the run may remove any time stay for the block."""
+    if saved.kind != "model" or not is_passing(run, saved):
+        yield saved
+        return
+    was_there = run.store.path(exported_path(run, saved)).exists()
+    path = whole_model(run, saved)
+    try:
+        yield dataclasses.replace(saved, path=path, sha256=None)
+    finally:
+        if not was_there:
+            run.store.remove_folder(path)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from mortal_steps.errors import CorruptFileError, ModelError, StoreError
+from mortal_steps.errors import CorruptFileError, ModelError, MortalError, StoreError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
 from mortal_steps.policy.model_files.exporting import Export, export_in_process
@@ -28,6 +28,7 @@ from mortal_steps.policy.starting_model.base_model import first_model, model_cac
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
+from mortal_steps.store.files import link_verified
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,23 @@ def _final_models(run: Run) -> list[SavedModel]:
 
 def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> SavedModel:
     """Return the verified model of these kinds after `step` steps, by default the newest with one;
-    weights cast for sampling come last. Raises `StoreError` without any, `CorruptFileError`."""
+    weights cast for sampling come last. A run that goes on may remove it any time. Raises
+    `StoreError` without any, `CorruptFileError`."""
+    while True:
+        candidates = _candidates(run, step, kinds)
+        try:
+            return _first_whole(run, candidates)
+        except CorruptFileError:
+            if not all(has_gone(run, saved) for saved in candidates):
+                raise
+
+
+def has_gone(run: Run, saved: SavedModel) -> bool:
+    """Return whether the run has removed the model: it went on meanwhile."""
+    return not run.store.path(saved.path).exists()
+
+
+def _candidates(run: Run, step: int | None, kinds: Sequence[Kind]) -> list[SavedModel]:
     found = [saved for saved in saved_models(run) if saved.kind in kinds]
     steps = sorted({saved.step for saved in found})
     what = "adapter" if kinds == ("adapter",) else "model"
@@ -121,7 +138,7 @@ def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> Save
     wanted = steps[-1] if step is None else step
     if wanted not in steps:
         raise StoreError(_not_there(run, wanted, steps, what))
-    best_first = sorted(
+    return sorted(
         (saved for saved in found if saved.step == wanted),
         key=lambda saved: (
             run.config.rollout.published_in(run.config.model.dtype) is not None
@@ -129,7 +146,6 @@ def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> Save
             KINDS.index(saved.kind),
         ),
     )
-    return _first_whole(run, best_first)
 
 
 def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
@@ -139,7 +155,8 @@ def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
         try:
             run.store.verify_folder(saved.path, _digest(run, saved))
         except CorruptFileError as error:
-            logger.warning("%s", error)
+            if not has_gone(run, saved):
+                logger.warning("%s", error)
             damage.append(str(error))
         else:
             return saved
@@ -149,20 +166,48 @@ def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
     )
 
 
+def find_whole(run: Run, step: int | None) -> tuple[SavedModel, str]:
+    """Return the model that `choose` does, and the folder of it whole, which stays while the run
+    goes on. Raises as `choose` and `whole_model`."""
+    while True:
+        saved = choose(run, step)
+        try:
+            return saved, whole_model(run, saved)
+        except MortalError:
+            if not has_gone(run, saved):
+                raise
+
+
 def whole_model(run: Run, saved: SavedModel) -> str:
-    """Return the whole model's folder in the run directory, exported from `saved` if need be.
-    Raises `ModelError` if that cannot be, as without an adapter's base."""
-    if saved.kind == "model":
+    """Return the whole model's folder in the run directory, exported from `saved` if need be; of
+    weights that a run removes when it goes on, links to them. Raises `ModelError` if that cannot
+    be, as without an adapter's base."""
+    if saved.kind == "model" and not is_passing(run, saved):
         return saved.path
-    name = f"step-{saved.step}-{_digest(run, saved)[:12]}"
-    path = f"{EXPORTED}/{name}"
+    path = exported_path(run, saved)
     try:
         run.store.verify_folder(path, run.store.folder_digest(path))
     except CorruptFileError:
-        run.store.remove_leftovers(EXPORTED, of=name)
-        with run.store.committing_folder(path) as folder:
-            write_whole(run, saved, folder)
+        run.store.remove_leftovers(EXPORTED, of=Path(path).name)
+        is_model = saved.kind == "model"
+        listed = run.store.folder_files(saved.path) if is_model else {}
+        listed.pop(PROBE_FILE, None)
+        with run.store.committing_folder(path, hashed=listed) as folder:
+            for file, digest in listed.items():
+                link_verified(run.store.path(saved.path) / file, folder / file, digest)
+            if not is_model:
+                write_whole(run, saved, folder)
     return path
+
+
+def exported_path(run: Run, saved: SavedModel) -> str:
+    return f"{EXPORTED}/step-{saved.step}-{_digest(run, saved)[:12]}"
+
+
+def is_passing(run: Run, saved: SavedModel) -> bool:
+    """Return whether these are published weights, which a run keeps as long as it samples with
+    them."""
+    return run.manifest.status != "completed" and saved.path.startswith(f"{weights.FOLDER}/")
 
 
 def write_whole(run: Run, saved: SavedModel, folder: Path) -> None:

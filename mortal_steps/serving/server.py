@@ -12,7 +12,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.rollout.engines.vllm import platforms
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import choose, tokenizer_of, whole_model
+from mortal_steps.serving.models import find_whole, tokenizer_of
 
 PROBE = """
 import importlib.metadata as metadata, importlib.util, sys
@@ -33,8 +33,7 @@ def prepare(
     calls it `RUN` and `RUN@STEP`. None stands for the newest step, and for the Python of the run's
     rollout workers. The options in `extra` come instead of those that are set here.
 
-    Raises `ConfigError` if the interpreter has no vLLM, and the errors of `choose` and
-    `whole_model`.
+    Raises `ConfigError` if the interpreter has no vLLM, and the errors of `find_whole`.
     """
     if "port" in _names(extra):
         raise ConfigError(
@@ -42,8 +41,8 @@ def prepare(
         )
     python = python or rollout_interpreter(run.config.compute)
     on_cpu = _has_vllm_for_cpus(python)
-    saved, model = choose(run, step), run.config.model
-    folder = run.store.path(whole_model(run, saved))
+    model, (saved, path) = run.config.model, find_whole(run, step)
+    folder = run.store.path(path)
     tokenizer = folder if (folder / "tokenizer_config.json").exists() else tokenizer_of(run)
     length = min(model.max_model_len, read_context(folder / "config.json") or sys.maxsize)
     options = [

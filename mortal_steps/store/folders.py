@@ -1,10 +1,13 @@
 """Committed folders: their manifests, how they replace each other, and which files are hashed."""
 
+import contextlib
 import errno
+import itertools
 import json
+import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError
@@ -41,6 +44,19 @@ def manifest_of(digests: Mapping[str, str]) -> bytes:
 
 def files_below(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def looks_below(path: Path) -> Iterator[os.stat_result]:
+    """Yield what the system says of a file, or of a folder and of all that is in it, but for what
+    another process removes meanwhile."""
+    inside = (
+        os.path.join(folder, name)
+        for folder, folders, files in os.walk(path)
+        for name in (*folders, *files)
+    )
+    for each in itertools.chain([str(path)], inside):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.lstat(each)
 
 
 def replace_folder(source: Path, target: Path) -> None:

@@ -17,7 +17,7 @@ from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.users_code.children import offer_file
 from mortal_steps.users_code.project import OURS, folders_of, make_importable
 
-NAMED = re.compile(r"([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:\0]+\.py):[A-Za-z_]\w*")
+NAMED = re.compile(r"([^\W\d]\w*(\.[^\W\d]\w*)*|[^:\0]+\.py):[^\W\d]\w*")
 
 
 def names_code(spec: str) -> bool:

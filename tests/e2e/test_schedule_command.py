@@ -67,7 +67,7 @@ def test_stopped_at_its_terminal_it_saves_the_run_in_few_words(schedule):
 def test_a_run_is_saved_when_the_terminal_of_its_schedule_goes_away(schedule, server):
     left = schedule(1000, server.api_url)
     run_id = begin(left)
-    os.close(left.terminal)
+    left.hang_up()
     assert left.process.wait(PATIENCE_S) == 0
     assert_saved(find_run(left.folder / "runs", run_id), 2)
     assert left.ended_as(f"grpo/{run_id}") == "Cancelled"

@@ -87,9 +87,14 @@ class Schedule:
             ((state,),) = database.execute(wanted, (flow_run,)).fetchall()
         return state
 
+    def hang_up(self):
+        """Close the terminal, once: its number may be that of something else by then."""
+        terminal, self.terminal = self.terminal, None
+        if terminal is not None:
+            os.close(terminal)
+
     def end(self):
         """End it, if it has not ended."""
         self.process.kill()
         self.process.wait()
-        with contextlib.suppress(OSError):
-            os.close(self.terminal)
+        self.hang_up()

@@ -154,10 +154,12 @@ def saved(runs_dir: str, *objects: Any) -> Path:
         for one in objects:
             one.save_pretrained(folder)
         kept = object_path(runs_dir, "model", _digest(folder))
-        if kept.exists():
-            given_again(kept)
-        else:
+        try:
             os.rename(folder, kept)
+        except OSError:
+            if not kept.is_dir():
+                raise
+            given_again(kept)  # also by a script that has begun at the same time
         return kept
 
 

@@ -2,6 +2,7 @@
 and rows of a folder or of the Hugging Face Hub, read by `datasets`."""
 
 import difflib
+import glob
 import json
 import logging
 import os
@@ -20,6 +21,10 @@ DATES = (
     "%s: `datasets` takes the text in %s for dates, which arrive as 2026-01-31T00:00:00 whatever "
     "is written there; name the .jsonl file itself to have the text as it stands"
 )
+
+
+LONGEST_ROW = 1 << 23
+"""Bytes of a row of a CSV file."""
 
 
 def is_file(path: Path) -> bool:
@@ -41,6 +46,10 @@ def read_file(path: Path, origin: str, dropped: Collection[str] = ()) -> Iterato
             "save it in UTF-8, for example with `iconv --to-code=utf-8`"
         ) from error
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
+        if "straddling object" in str(error):
+            raise DataError(
+                f"{origin}: a row is longer than {LONGEST_ROW:,} bytes; write the rows as .jsonl"
+            ) from error
         raise DataError(f"{origin}: cannot be read: {error}") from error
 
 
@@ -126,12 +135,12 @@ def csv_rows(path: Path, _: str, dropped: Collection[str] = ()) -> Iterator[Row]
     """Yield rows of text, as it stands: 007 is no number, NA is not missing."""
     import pyarrow.csv
 
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    reading, parsing = _csv_options()
     names = csv_columns(path)
     converting = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pyarrow.string()))
     with (
         _opened(path) as content,
-        pyarrow.csv.open_csv(content, parse_options=parsing, convert_options=converting) as batches,
+        pyarrow.csv.open_csv(content, reading, parsing, converting) as batches,
     ):
         yield from _table_rows(names, batches)
 
@@ -140,9 +149,16 @@ def csv_columns(path: Path) -> list[str]:
     """Return the column names in the first line."""
     import pyarrow.csv
 
-    parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with _opened(path) as content, pyarrow.csv.open_csv(content, parse_options=parsing) as reader:
+    with _opened(path) as content, pyarrow.csv.open_csv(content, *_csv_options()) as reader:
         return list(reader.schema.names)
+
+
+def _csv_options() -> tuple[Any, Any]:
+    """Return how a CSV file is read and parsed: a row may be as long as a block."""
+    import pyarrow.csv
+
+    reading = pyarrow.csv.ReadOptions(block_size=LONGEST_ROW)
+    return reading, pyarrow.csv.ParseOptions(newlines_in_values=True)
 
 
 def _opened(path: Path) -> Any:
@@ -158,7 +174,8 @@ def _table_rows(names: Sequence[str], batches: Iterable[Any]) -> Iterator[Row]:
         if count > 1:
             raise ValueError(f"it has {count} columns {name!r}; rename or remove all but one")
     for batch in batches:
-        yield from batch.to_pylist()
+        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+            yield from batch.slice(start, ROWS_AT_ONCE).to_pylist()
 
 
 FILE_TYPES: Mapping[str, Callable[[Path, str, Collection[str]], Iterator[Row]]] = {
@@ -190,6 +207,7 @@ def read_dataset(
         if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
             table = _saved_split(datasets.load_from_disk(path), split)
         else:
+            _check_is_no_pattern(path, origin)
             table = datasets.load_dataset(str(path), name=config, split=split, **_as_text(path))
         left_out = dict.fromkeys(name for name in table.column_names if name in dropped)
         table = table.remove_columns(list(left_out))
@@ -215,6 +233,17 @@ def read_dataset(
     except Exception as error:
         cause = _cause(error)
         raise DataError(f"{origin} cannot be read: {type(cause).__name__}: {cause}") from error
+
+
+def _check_is_no_pattern(folder: Path, origin: str) -> None:
+    """Raise `DataError` for a folder instead of which `datasets` would read others, or none: it
+    looks for files by a pattern, of which the folder's path is a part."""
+    path = str(folder.absolute())
+    if folder.is_dir() and glob.has_magic(path):
+        raise DataError(
+            f"{origin}: of {path}, `datasets` would take `*`, `?` and `[` for a pattern, and read "
+            "whatever matches it; rename the folder, or name a file in it"
+        )
 
 
 def _cause(error: BaseException) -> BaseException:

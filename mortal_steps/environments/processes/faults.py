@@ -17,12 +17,21 @@ from pathlib import Path
 from mortal_steps.environments.messages import AGENT, Opened, Scores, ToolAnswer, ToolCall
 from mortal_steps.hosts.base import HostLostError, stack_of
 from mortal_steps.hosts.forked import WITH_HOST
+from mortal_steps.rewards.calling.failures import OF_POOLS
 
 HANDLER_FILE = str(Path(__file__).parents[1] / "inside/handler.py")
+OF_EXECUTORS = (*OF_POOLS, "/concurrent/futures/")
+"""Files that code waits in for its own pool of processes or threads."""
+WAITED_FOR_POOL = (
+    "it waited for a pool; one that is made when its file is imported has no threads in episodes, "
+    "which live in forks"
+)
 LONGEST_SHOWN = 200
 """Characters of an answer or an argument in a message, at most."""
 REMEDIES = {
     "timeout": "Make it faster, or raise environment.timeout_s.",
+    "pool": "Make the pool when it is first used. If it is made so, look at what goes wrong in its "
+    "processes, or raise environment.timeout_s.",
     "ended": "Faults in native code end a process, and SIGKILL may mean that memory ran out.",
     "spoilt": "Code of an environment must leave the descriptors of its process alone.",
     "outage": "See to what it asks, or raise environment.retries; environment.outages names the "
@@ -85,8 +94,19 @@ def fault_of(episode: int | None, name: str, lost: HostLostError, limit_s: float
         "ended": f"its process ended ({lost.how})",
         "spoilt": lost.how,
     }[lost.why]
-    why = "shared" if lost.how.startswith(WITH_HOST) else lost.why
-    return Fault(episode, name, how, REMEDIES[why], stack_of(lost.stack, HANDLER_FILE))
+    why: str = "shared" if lost.how.startswith(WITH_HOST) else lost.why
+    stack = stack_of(lost.stack, HANDLER_FILE)
+    if lost.why == "timeout" and _waits_for_pool(stack):
+        how, why = f"{how}: {WAITED_FOR_POOL}", "pool"
+    return Fault(episode, name, how, REMEDIES[why], stack)
+
+
+def _waits_for_pool(stack: str) -> bool:
+    """Return whether the user's code, outermost there, waits for a pool: what awaits async code
+    waits for a future, too."""
+    *inner, outermost = stack.splitlines() or [""]
+    is_users = not any(file in outermost for file in OF_EXECUTORS)
+    return is_users and any(file in line for line in inner for file in OF_EXECUTORS)
 
 
 def answers_of(answer: Answer) -> Sequence[ToolAnswer]:

@@ -27,7 +27,8 @@ from mortal_steps.report.held_out import committed_shards
 from mortal_steps.rewards.sources import find_sources
 from mortal_steps.scores import reward_weights, weighted_sum
 from mortal_steps.store import RunStore
-from mortal_steps.store.records import shard_file
+from mortal_steps.store.files import writing
+from mortal_steps.store.records import shard_file, shard_files
 from mortal_steps.types import (
     FileRef,
     GeneratedGroup,
@@ -55,6 +56,21 @@ class ScoredGroup:
     group: GeneratedGroup
     rewards: Sequence[float | None]
     """Weighted sum of the scores of each completion; None if it has none."""
+
+
+def discard_masked(store: RunStore, folder: str) -> None:
+    """Remove the scores of shards in which a reward function failed, and all of those in which an
+    environment did: whoever asks again wants to know whether that is over. For the one process that
+    commits there. Raises `StoreError`."""
+    for path, content in shard_files(store.path(folder)):
+        file = f"{folder}/{path.name}"
+        found = content == "rewards" and store.find_whole(file, RewardedShard, "scored again")
+        kinds = {failure.kind for failure in found[1].failures} if found else set()
+        sampled = path.with_name(path.name.replace("rewards", "generations"))
+        for each in (path, sampled) if "environment" in kinds else (path,):
+            if kinds:
+                with writing(each):
+                    each.unlink(missing_ok=True)
 
 
 class ModelScoring:
@@ -114,6 +130,7 @@ class ModelScoring:
         store.root.mkdir(parents=True, exist_ok=True)
         workers = self._ready(store, path)
         store.remove_leftovers("")
+        discard_masked(store, SHARDS)
         problems = store.write_record("problems.json", list(self._problems), list[Problem])
         compute = LocalCompute(
             workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()

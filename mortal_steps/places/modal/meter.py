@@ -18,7 +18,6 @@ grows through every attempt of a run; what was paid is never cut back to a step.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 
@@ -28,6 +27,7 @@ from mortal_steps.config.gpus import gpu_count, modal_gpu
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.modal.messages import CallResult
 from mortal_steps.runs.costs import COSTS, read_costs
+from mortal_steps.runs.logs import append_lines
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import writing
 
@@ -115,8 +115,8 @@ class Meter:
                 dollars = took * rate
                 self.spent += dollars
                 rows.append({**call, "kind": kind, "seconds": took, "dollars": dollars})
-        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+        with writing(self._path):
+            append_lines(self._path, rows)
 
 
 def _call_of(label: str) -> tuple[str, int]:

@@ -27,6 +27,42 @@ class Killed(Exception):
     pass
 
 
+SERVICE = """
+import os
+
+def length(completions, **kwargs):
+    if os.path.exists("away"):
+        raise ConnectionError("nobody answers")
+    return [float(len(text)) for text in completions]
+"""
+
+
+def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "service.py").write_text(SERVICE)
+    rewards = [
+        "rewards.functions=['service.py:length']",
+        "rewards.on_error='mask'",
+        "rewards.retries=0",
+    ]
+    path = write_project(tmp_path)
+    settings = settings_of_trial(load_config(path, ["rollout.num_rollout_workers=1", *rewards]))
+    plan = Plan(settings)
+    grading = Grading(
+        plan,
+        passing_workers(plan.workers),
+        all_problems(plan.problems)[:4],
+        settings.sampling,
+        num_generations=2,
+        problems_per_shard=2,
+        runs_dir=Path("runs"),
+    )
+    (tmp_path / "away").touch()
+    assert [each.num_scored for each in asyncio.run(grading.grade()).problems] == [0] * 4
+    (tmp_path / "away").unlink()
+    assert [each.num_scored for each in asyncio.run(grading.grade()).problems] == [2] * 4
+
+
 def test_a_grading_that_is_killed_goes_on_and_gives_the_same_grades(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load_config(write_project(tmp_path), ["rollout.num_rollout_workers=1"])

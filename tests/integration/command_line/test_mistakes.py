@@ -91,16 +91,57 @@ def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
 
 def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):
     make_run(tmp_path, "keep")
-    told = ("gc", "--runs-dir", tmp_path, "--older-than", "1e-9", "--delete", "--protect", "kepe")
-    code, _, errors = mortal(*told)
-    assert code == 1 and "--protect kepe: there is no such run" in errors
+    told = ("gc", "--runs-dir", tmp_path, "--older-than", "1e-9", "--delete", "--protect")
+    for named, shown in (("kepe", "kepe"), ("", "'' (an empty variable"), ("..", "..")):
+        code, _, errors = mortal(*told, named)
+        assert code == 1 and f"--protect {shown}" in errors and "there is no such run" in errors
     assert (tmp_path / "keep").is_dir()
+
+
+def test_no_model_is_removed_in_place_of_one_without_a_name(mortal):
+    code, _, errors = mortal("clear-cache", "--model", "", "--yes")
+    assert code == 1 and "--model '': name a model of the hub, or leave the option out" in errors
 
 
 def test_train_puts_runs_where_the_other_commands_look(mortal, project, monkeypatch):
     Path("afile").touch()
     monkeypatch.setenv("MORTAL_RUNS_DIR", "afile")
     assert "runs_dir afile is not writable" in mortal("train", project)[2]
+
+
+def test_grade_looks_for_runs_where_the_other_commands_do(mortal, project, monkeypatch):
+    for words in (["--runs-dir", "there"], ["--set", "runs_dir=there"]):
+        assert "no run 'one' in there" in mortal("grade", project, "--run", "one", *words)[2]
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "there")
+    assert "no run 'one' in there" in mortal("grade", project, "--run", "one")[2]
+
+
+def test_what_is_written_beats_the_environment_and_is_written_once(mortal, project, monkeypatch):
+    Path("afile").touch()
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "elsewhere")
+    told = mortal("train", project, "--set", "runs_dir=afile")[2]
+    assert "runs_dir afile is not writable" in told
+    assert "runs_dir afile is not writable" in mortal("demo", "d", "--set", "runs_dir=afile")[2]
+    for key, option in (("runs_dir", "--runs-dir"), ("run_id", "--run-id")):
+        told = mortal("train", project, option, "one", "--set", f"{key}=other")[2]
+        assert f"{option} one and --set {key}=other both set {key}; leave one of them out" in told
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(mortal, project):
+    for words in (["grade", project], ["compare", "one", "two"]):
+        for file in (".", f"{project}/x"):
+            code, _, errors = mortal(*words, "-o", file)
+            assert (code, errors.startswith(f"error: --output {file} ")) == (1, True), errors
+            assert "name a file in a folder that you may write to" in errors
+
+
+def test_grades_do_not_take_the_place_of_the_dataset_that_they_are_a_part_of(mortal, project):
+    Path("link").symlink_to("train.jsonl")
+    before = Path("train.jsonl").read_bytes()
+    for file in ("train.jsonl", "link"):
+        errors = mortal("grade", project, "-o", file)[2]
+        assert f"--output {file} is the dataset itself" in errors
+    assert Path("train.jsonl").read_bytes() == before
 
 
 def test_a_run_is_named_as_a_command_finds_it(tmp_path, monkeypatch):

@@ -28,6 +28,14 @@ JUDGES = """
 def length(completions, **kwargs):
     return [float(len(text)) for text in completions]
 """
+SERVICE = """
+import os
+
+def length(completions, **kwargs):
+    if os.path.exists("away"):
+        raise ConnectionError("nobody answers")
+    return [float(len(text)) for text in completions]
+"""
 YES = Verdict(promote=True, why="a test")
 
 
@@ -251,3 +259,22 @@ def test_what_cannot_be_compared_is_refused(runs, registry, trained):
     without = begun(trained, ["data.eval_samples=0", "evaluation.eval_steps=0"], "without")
     with pytest.raises(ConfigError, match="no held-out problems to compare models on"):
         Gate(find_run(trained / "runs", without.info.run_id), registry)
+
+
+def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(runs, registry, trained):
+    (trained / "service.py").write_text(SERVICE)
+    overrides = [
+        'evaluation.functions=["service.py:length"]',
+        'rewards.on_error="mask"',
+        "rewards.retries=0",
+    ]
+    (trained / "away").touch()
+    gate = Gate(runs["second"], registry, overrides, local=Counted)
+    assert "reward" not in compare(gate).metrics
+    (trained / "away").unlink()
+    Counted.sampled = 0
+    metrics = compare(Gate(runs["second"], registry, overrides, local=Counted)).metrics
+    assert metrics["reward"] > 0 and "rewards/length/masked" not in metrics
+    again = Counted.sampled
+    assert compare(gate).metrics == metrics
+    assert Counted.sampled == again, "a judgement without failures is kept"

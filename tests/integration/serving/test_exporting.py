@@ -1,6 +1,7 @@
 """`mortal export`: folders that transformers and PEFT load, with the weights of the run."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.policy.on_disk.weights import weights_digest
+from mortal_steps.runs.run import find_run
+from mortal_steps.serving.exporting import export as export_run
 from mortal_steps.serving.models import base_folder
 from tests.support.bare_flow import one_thread
 from tests.support.project import write_project
@@ -141,3 +144,22 @@ def test_mistakes_are_named(full, lora, export, tmp_path):
     _, said = export(full, "--dtype", "int8", to="other")
     assert "float32" in said and "bfloat16" in said
     assert [path.name for path in tmp_path.iterdir()] == ["model"], "nothing is left of a mistake"
+
+
+def test_weights_of_a_run_that_goes_on_are_written_and_nothing_is_left_of_that(
+    full, tmp_path, project
+):
+    copied = tmp_path / "runs" / full.info.run_id
+    shutil.copytree(full.store.root, copied)
+    shutil.copytree(project / "runs" / ".models", tmp_path / "runs" / ".models")
+    run = find_run(copied.parent, copied.name)
+    run.update(status="running", final=None)
+    with run.store.committing_folder("weights/v9") as folder:
+        for file in run.store.path("final").iterdir():
+            if file.name != "manifest.json":
+                shutil.copy(file, folder)
+    saved = export_run(run, tmp_path / "model", step=None, dtype=None, adapter_alone=False)
+    assert saved.path == "weights/v9"
+    assert weights_digest(tmp_path / "model") == weights_digest(run.store.path("final"))
+    assert AutoTokenizer.from_pretrained(tmp_path / "model")("abc=").input_ids
+    assert not list(run.store.path("exported").iterdir())

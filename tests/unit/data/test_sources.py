@@ -14,8 +14,10 @@ from datasets import Dataset, DatasetDict
 from mortal_steps.config import DataConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import DataError
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
+from tests.support.refused import refused
 from tests.support.rows import SPELL, load, write_lines
 
 
@@ -167,3 +169,29 @@ def test_a_byte_order_mark_is_no_part_of_the_rows(kind, tmp_path, monkeypatch):
     marked = load_problems(DataConfig(source=str(path)), 1)[0]
     assert [(p.prompt, str(p.columns["answer"])) for p in marked] == [("ä", "1"), ("b", "2")]
     assert marked == plain
+
+
+@pytest.mark.parametrize("name", ["rows[12]", "rows*", "r?ws"])
+def test_no_folder_is_read_in_place_of_the_one_that_is_named(name: str, tmp_path: Path) -> None:
+    """`datasets` takes the folder's name for a pattern."""
+    for folder in (name, "rows1"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.jsonl").write_text(json.dumps({"prompt": folder}))
+    with refused(DataError, "rename the folder, or name a file in it", name):
+        load_problems(DataConfig(source=str(tmp_path / name)), 0)
+    file = DataConfig(source=str(tmp_path / name / "train.jsonl"))
+    assert [problem.prompt for problem in load_problems(file, 0)[0]] == [name]
+    there = DataConfig(source=str(tmp_path / "rows1"))
+    assert [problem.prompt for problem in load_problems(there, 0)[0]] == ["rows1"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_row_of_a_csv_file_may_be_long(first: bool, tmp_path: Path) -> None:
+    long, short = "x" * 5_000_000, "y"
+    rows = [long, short] if first else [short, long]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["prompt", *rows]))
+    assert [each.prompt for each in load_problems(DataConfig(source=str(path)), 0)[0]] == rows
+    path.write_text("\n".join(["prompt", short, 8 * long, short]))
+    with refused(DataError, "a row is longer than 8,388,608 bytes", "write the rows as .jsonl"):
+        load_problems(DataConfig(source=str(path)), 0)

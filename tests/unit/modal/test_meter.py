@@ -123,3 +123,14 @@ def test_the_first_container_of_an_actor_in_several_answers_for_all(tmp_path):
         meter.answered("actor-0", "actor", "train_step/0/0", answer("one", busy=6))
         spent.append(meter.spent)
     assert spent[1] == 2 * spent[0]
+
+
+def test_what_is_paid_after_a_line_that_was_cut_short_counts(clock, counted, tmp_path):
+    """As when the machine went down, or its disk was full."""
+    meter, seconds = counted
+    clock.now = 10
+    meter.answered("actor-0", "actor", "train_step/0/0", answer("one", busy=6))
+    with (tmp_path / COSTS).open("a") as file:
+        file.write('{"step": 1, "stage": "tra')
+    meter.answered("actor-0", "actor", "train_step/2/0", answer("one", busy=7))
+    assert seconds() == {"useful": 13}

@@ -1,5 +1,7 @@
 """The verdict on two models, and the words of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from mortal_steps.promotion.comparison import Comparison, by_threshold, comparison_page
@@ -82,3 +84,11 @@ def test_the_page_says_what_the_numbers_mean():
     page = comparison_page(comparison([1.0] * 136 + [0.0] * 64), "name", "Waits.")
     assert "The candidate's reward: better by 0.080 [" in page
     assert "on the same 200 problems" in page
+
+
+def test_nothing_is_better_than_a_model_in_use_of_which_nothing_could_be_scored():
+    """As while the service that its reward functions ask is away."""
+    unknown = comparison(BEFORE, incumbent=CANDIDATE, against={"rewards/judge/masked": 200.0})
+    verdict = by_threshold(replace(unknown, paired=None), -1.0)
+    assert not verdict.promote
+    assert verdict.why == "new-0, in use, has no reward on these problems: nothing is shown"

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+from math import nan
 
 import pytest
 
+from mortal.terminal.comparison import show_comparison
 from mortal_steps.errors import DataError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.comparison import _used, compare, picture
@@ -137,3 +139,22 @@ def priced_by_the_call(tmp_path):
     cost = {"step": 0, "stage": "train_step", "kind": "useful", "dollars": 0.5}
     (run.store.root / "costs.jsonl").write_text(json.dumps(cost) + "\n")
     return run
+
+
+def test_a_loss_is_told_as_one_and_one_that_is_not_finite_is_never_the_best(tmp_path, capsys):
+    (tmp_path / "rows").mkdir()
+    run = Run(RunStore(tmp_path / "rows"), RunConfig(), run_info(tmp_path))
+    for step in (1, 2):
+        run.append(
+            "metrics.jsonl", {"step": step, "reward": None, "loss": 0.5, "num_prepared_rows": 4}
+        )
+        run.append("evaluations.jsonl", {"step": step, "loss": [nan, 0.7][step - 1]})
+    found = compare([run, run_of(tmp_path, "slow", [0.1], 100)], "loss")
+    assert (found.runs[0].best, found.runs[0].best_step, found.runs[0].merit) == (0.7, 2, -0.5)
+    show_comparison(found)
+    lines = capsys.readouterr().out.splitlines()
+    told = [line.split("  ") for line in lines if "created" in line]
+    assert [("loss 0.500" in each, "0.250" in each) for each in told] == [
+        (True, False),
+        (False, True),
+    ]

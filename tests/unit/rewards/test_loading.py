@@ -150,3 +150,15 @@ def test_a_function_may_be_given_plain_strings_in_place_of_messages(working_fold
     assert right(**CHATS) == [1.0]
     assert right(**{**CHATS, "prompts": ["ab="], "completions": ["b"]}) == [0.0]
     assert asyncio.run(later(**CHATS)) == [2.0]
+
+
+@pytest.mark.parametrize("name", ["ähnlich", "正确", "_é1"])
+def test_a_function_may_have_any_name_that_python_takes(working_folder: Path, name: str) -> None:
+    (working_folder / "prüfung [1].py").write_text(
+        f"def {name}(completions, **kwargs):\n    return [4.0 for _ in completions]\n",
+        encoding="utf-8",
+    )
+    assert load_reward(f"prüfung [1].py:{name}")(completions=["a"]) == [4.0]
+    for wrong in (f"prüfung [1].py:1{name}", "prüfung [1].py:a-b"):
+        with pytest.raises(RewardError, match="names no function"):
+            load_reward(wrong)

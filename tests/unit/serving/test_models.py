@@ -7,7 +7,7 @@ import pytest
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import choose, whole_model
+from mortal_steps.serving.models import choose, find_whole, whole_model
 from mortal_steps.store import RunStore
 from mortal_steps.types import FinalModel
 from tests.support.damage import flip_a_byte
@@ -121,3 +121,32 @@ def test_a_final_model_that_was_replaced_is_not_served(tmp_path):
         (folder / "model.safetensors").write_text("another")
     with pytest.raises(CorruptFileError):
         choose(run, None)
+
+
+def test_a_model_that_is_served_stays_when_its_run_goes_on(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "weights/v5")
+    saved, path = find_whole(run, None)
+    assert (saved.step, saved.path) == (5, "weights/v5")
+    run.store.remove_folder("weights/v5")
+    assert (run.store.path(path) / "model.safetensors").read_text() == "weights/v5"
+    run.store.verify_folder(path, run.store.folder_digest(path))
+
+
+def test_a_model_that_its_run_removes_meanwhile_is_not_damaged(tmp_path, monkeypatch):
+    """The next one is taken, or those that are left are named."""
+    run = begun(tmp_path)
+    commit(run, "weights/v5")
+    verify = run.store.verify_folder
+
+    def goes_on(path, sha256):
+        if path == "weights/v5":
+            commit(run, "weights/v6")
+            run.store.remove_folder(path)
+        return verify(path, sha256)
+
+    monkeypatch.setattr(run.store, "verify_folder", goes_on)
+    assert choose(run, None).path == "weights/v6"
+    commit(run, "weights/v5")
+    with pytest.raises(StoreError, match="no model of step 5; it holds models of the steps 6"):
+        choose(run, 5)

@@ -1,0 +1,80 @@
+"""`mortal gc` beside others that write to the folder of runs, and where something cannot go."""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mortal.cli import app
+from mortal.maintenance.gc import carry_out, plan
+from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.store.folders import looks_below
+
+OTHER_DISK = Path("/dev/shm")
+
+
+def age(folder, days=3):
+    then = time.time() - days * 86400
+    for each in (folder, *folder.rglob("*")):
+        os.utime(each, (then, then), follow_symlinks=False)
+
+
+@pytest.mark.skipif(not OTHER_DISK.is_dir(), reason="one disk alone")
+def test_what_lies_on_another_disk_is_named_and_the_rest_is_gone_on_with(tmp_path):
+    runs = tmp_path / "runs"
+    other = OTHER_DISK / f"mortal-gc-{os.getpid()}"
+    try:
+        for key in ("abc", "def"):
+            (other / key).mkdir(parents=True)
+        runs.mkdir()
+        (runs / GRADED).symlink_to(other)
+        age(other)
+        said = []
+        planned = plan(runs)
+        assert len(planned.items) == 2
+        assert not carry_out(planned, runs, said.append)
+        assert len(said) == 2
+        for key, line in zip(("abc", "def"), said, strict=True):
+            assert f"{GRADED}/{key} cannot be moved into" in line
+            assert "remove it by hand" in line
+    finally:
+        shutil.rmtree(other)
+
+
+def test_what_others_remove_meanwhile_is_no_error(tmp_path):
+    """As a grading does, which gives its files their names once they are whole."""
+    shards = tmp_path / "runs" / GRADED / "abc"
+    for name in ("first/.partial", "second/whole"):
+        (shards / name).parent.mkdir(parents=True)
+        (shards / name).write_text("x")
+    listed, is_over = [], False
+
+    def remove(event, arguments):
+        """Once the second folder is listed, empty the first."""
+        if event != "os.scandir" or is_over or Path(str(arguments[0])).parent != shards:
+            return
+        listed.append(Path(str(arguments[0])))
+        if listed[0] != listed[-1]:
+            for file in os.listdir(listed[0]):
+                (listed[0] / file).unlink()
+
+    sys.addaudithook(remove)
+    assert plan(tmp_path / "runs").items == ()
+    assert len(set(listed)) == 2
+    is_over = True
+    looks = looks_below(shards)
+    next(looks)
+    shutil.rmtree(shards)
+    assert list(looks) == []
+
+
+def test_a_folder_of_models_that_is_named_and_not_there_protects_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["gc", "--models-dir", "modles", "--delete"])
+    assert done.exit_code != 0
+    assert "--models-dir modles: there is no such folder" in str(done.exception or done.output)
+    assert CliRunner().invoke(app, ["gc"]).exit_code == 0
