@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mortal.trainer.face import Face, check_kind, values_of
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
 from mortal.trainer.scripts import ScriptCalls
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
@@ -36,6 +38,10 @@ class RunControls(ScriptCalls):
     mode: Mode
     _mode_is_given: bool
     """Whether the script chose it; otherwise it is a default."""
+
+    @property
+    def _runs_dir(self) -> Path:
+        return Path(self.config.runs_dir)
 
     @property
     def run_id(self) -> str | None:
@@ -145,16 +151,24 @@ class RunControls(ScriptCalls):
             stop_local(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
 
+    def _configure(self, given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> None:
+        """Take the configuration that the parameters `given` describe. `decided` holds the keys of
+        `decided_keys`. Raises `ConfigError`, which names the key, the value and the remedy."""
+        config = parse_config(values_of(given, decided, face), origin=face.name)
+        config.compute.check_mode()
+        check_kind(config.algorithm, config.training, face)
+        self.config = config
+
     def _run(self) -> Run:
         if self.config.run_id is None:
             raise RunNotFoundError(
                 "the trainer has no run yet; call train(), or name an existing run with "
                 f"{type(self).__name__}(run_id=...)"
             )
-        return find_run(Path(self.config.runs_dir), self.config.run_id)
+        return find_run(self._runs_dir, self.config.run_id)
 
     def _take_run(self, resume: bool | str | None) -> None:
-        runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
+        runs_dir, run_id = self._runs_dir, self.config.run_id
         if not isinstance(resume, bool | str | None):
             raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a str")
         if isinstance(resume, str):
