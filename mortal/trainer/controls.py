@@ -17,7 +17,6 @@ from mortal.trainer.result import TrainingResult
 from mortal.trainer.scripts import ScriptCalls
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files
@@ -33,8 +32,6 @@ STOP_PATIENCE_S = 600.0
 class RunControls(ScriptCalls):
     """The part of a trainer that acts on its run, once there is a configuration."""
 
-    config: RunConfig
-    """The whole configuration of the run."""
     mode: Mode
     _mode_is_given: bool
     """Whether the script chose it; otherwise it is a default."""
@@ -158,6 +155,7 @@ class RunControls(ScriptCalls):
         config.compute.check_mode()
         check_kind(config.algorithm, config.training, face)
         self.config = config
+        """The whole configuration of the run."""
 
     def _run(self) -> Run:
         if self.config.run_id is None:

@@ -217,7 +217,8 @@ class RunConfig(Section):
 
     def for_evaluation(self) -> RunConfig:
         """Return the same with the rewards that score evaluations in the place of training's."""
-        return self.model_copy(update={"rewards": self.eval_rewards})
+        evaluation = self.evaluation.model_copy(update={"functions": None})
+        return self.model_copy(update={"rewards": self.eval_rewards, "evaluation": evaluation})
 
     @property
     def evaluates(self) -> bool:
