@@ -7,8 +7,9 @@ import pytest
 
 from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig
 from mortal_steps.errors import RewardError
+from mortal_steps.rewards import host
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
-from mortal_steps.rewards.scoring.assignments import assign, process_of
+from mortal_steps.rewards.scoring.assignments import assign
 from tests.support.refused import refused
 
 ONE = {"function": "rewards.py:one"}
@@ -64,20 +65,27 @@ def in_vllm(device: str) -> TeacherTerm:
 def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu(
     monkeypatch: pytest.MonkeyPatch, device: str, seen: str | None, gpu: str | None
 ) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(host, "HostProcess", lambda *_, **given: started.append(given))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if seen is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     local = {"rollout": {"python": "/opt/vllm/bin/python"}}
-    found = process_of(in_vllm(device), ComputeConfig.model_validate({"local": local}))
+    assign(
+        RewardsConfig().model_copy(update={"terms": (in_vllm(device),)}),
+        compute=ComputeConfig.model_validate({"local": local}),
+        gym_rows=False,
+        template_options={},
+        run_dir=Path("run"),
+        before_start=lambda: None,
+    )
+    [found] = started
     assert found["python"] == "/opt/vllm/bin/python"
     threads = {"OMP_NUM_THREADS": "3"}
     assert found["variables"] == threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
 
 
 @pytest.mark.parametrize(("device", "seen"), [("cuda:1", "2"), ("cuda:0", "")])
-def test_a_gpu_that_is_hidden_from_reward_workers_is_no_teachers(
-    monkeypatch: pytest.MonkeyPatch, device: str, seen: str
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+def test_a_gpu_that_is_hidden_from_reward_workers_is_no_teachers(device: str, seen: str) -> None:
     with refused(RewardError, "algorithm.teachers.main.device", f"= {seen!r}", "reward.devices"):
-        process_of(in_vllm(device), ComputeConfig())
+        in_vllm(device).process_variables(seen)
