@@ -215,7 +215,8 @@ class RecipeDriver:
             self._standings.ends(name, standing="stopped")
         elif isinstance(made, Asking):
             self._asking[name] = made
-            self._standings.stage(name, standing="asks", headline=made.how)
+            asks = {"standing": "asks", "headline": made.how, "asked_by": made.asked_by}
+            self._standings.stage(name, **asks)
         else:
             await self._complete(name, made)
 
@@ -252,8 +253,9 @@ class RecipeDriver:
         elsewhere = await asked_at(self.tags) if was_asked else None
         page = elsewhere or flow_run_url()
         if self._deployed and page is not None:
-            asking = self._asking[name] = replace(asking, how=f"{RESUME_AT}{page}")
-            self._standings.stage(name, headline=asking.how)
+            asking = replace(asking, how=f"{RESUME_AT}{page}", asked_by="flow run")
+            self._asking[name] = asking
+            self._standings.stage(name, headline=asking.how, asked_by=asking.asked_by)
         get_run_logger().info("%-10s asks a person: %s", name, asking.how)
         await self._show()
         if not self._deployed or elsewhere is not None:
@@ -294,7 +296,8 @@ class RecipeDriver:
             raise error from next(iter(self._failed.values()))
         if self._asking:
             name, asking = next(iter(self._asking.items()))
-            return f"stage {name} waits for a decision: {then(asking.how, self._resume)}"
+            decided = then(asking.how, asking.asked_by, self._resume)
+            return f"stage {name} waits for a decision: {decided}"
         reached = self._standings.made_in_words()
         if refused:
             first = self._found[refused[0]]
