@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from prefect.exceptions import Pause, TerminationSignal
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.gate_stage import Asking
-from mortal_flows.recipe_ending import failure
+from mortal_flows.recipe_ending import failure, note_end
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stage_work import StageWork
 from mortal_flows.stop import Stop
@@ -86,20 +86,9 @@ class RecipeDriver:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._note_end(error)
+            note_end(self._standings, error)
         finally:
             self._lease.release()
-
-    def _note_end(self, error: BaseException | None) -> None:
-        """Record how the recipe has ended, unless that is recorded, or it is suspended."""
-        status = self._standings.record.status
-        if isinstance(error, Pause) or status not in ("running", "waiting"):
-            return
-        if status == "waiting" and error is None:
-            return
-        stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
-        said = None if error is None or stopped else str(error)
-        self._standings.recipe("stopped" if stopped else "failed", said)
 
     @property
     def tags(self) -> list[str]:
