@@ -1,11 +1,11 @@
 """Where rewards are called. No process is started here."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
-from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig
+from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig, RewardTerm
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards import host
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
@@ -41,6 +41,45 @@ def test_functions_share_a_process_unless_they_ask_for_their_own(
     )
     found = [(list(each.names), len(each.hosts), each.by_problem) for each in assignments]
     assert found == expected
+
+
+class OwnModel(RewardTerm):
+    """A kind of reward of somebody's own that is a model."""
+
+    @property
+    def is_model(self) -> bool:
+        return True
+
+    @property
+    def takes_prompt_ids(self) -> bool:
+        return True
+
+    def process_variables(self, visible: str | None) -> dict[str, str]:
+        return {"SEEN": str(visible)}
+
+    def with_template(self, options: dict[str, Any]) -> Self:
+        return self.model_copy(update={"name": options["named"]})
+
+
+def test_a_kind_that_is_a_model_says_itself_which_process_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setattr(host, "HostProcess", lambda *_, **given: started.append(given))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    own = OwnModel(type="own", name="own", weight=1.0)
+    [found] = assign(
+        RewardsConfig().model_copy(update={"terms": (own,)}),
+        compute=ComputeConfig(),
+        gym_rows=False,
+        template_options={"named": "templated"},
+        run_dir=tmp_path,
+        before_start=lambda: None,
+    )
+    [its_host] = found.hosts
+    assert isinstance(its_host, host.ModelHost) and its_host.takes_prompt_ids
+    assert [term.name for term in its_host._terms.values()] == ["templated"]
+    assert started[0]["variables"] == {"SEEN": "7"} and "HF_TOKEN" in started[0]["passed_on"]
 
 
 def in_vllm(device: str) -> TeacherTerm:
