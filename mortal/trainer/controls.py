@@ -36,6 +36,15 @@ class RunControls(ScriptCalls):
     _mode_is_given: bool
     """Whether the script chose it; otherwise it is a default."""
 
+    def __init__(self, given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> None:
+        """Take the configuration that the parameters `given` describe. `decided` holds the keys of
+        `decided_keys`. Raises `ConfigError`, which names the key, the value and the remedy."""
+        config = parse_config(values_of(given, decided, face), origin=face.name)
+        config.compute.check_mode()
+        check_kind(config.algorithm, config.training, face)
+        self.config = config
+        """The whole configuration of the run."""
+
     @property
     def _runs_dir(self) -> Path:
         return Path(self.config.runs_dir)
@@ -147,15 +156,6 @@ class RunControls(ScriptCalls):
         else:
             stop_local(run.store.root.parent, run.info.run_id, timeout_s)
         return self.result()
-
-    def _configure(self, given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> None:
-        """Take the configuration that the parameters `given` describe. `decided` holds the keys of
-        `decided_keys`. Raises `ConfigError`, which names the key, the value and the remedy."""
-        config = parse_config(values_of(given, decided, face), origin=face.name)
-        config.compute.check_mode()
-        check_kind(config.algorithm, config.training, face)
-        self.config = config
-        """The whole configuration of the run."""
 
     def _run(self) -> Run:
         if self.config.run_id is None:

@@ -99,7 +99,8 @@ class DistillationTrainer(RunControls):
         )
         self.mode = given["mode"]
         self._mode_is_given = mode is not None
-        self._configure(given, decided_keys(given), FACE)
+        # `super()` would stand in `locals()`.
+        RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = repository(args)
         for sentence in idle:
             warnings.warn(f"{FACE.name}: {sentence}", stacklevel=2)

@@ -102,7 +102,8 @@ class RowsTrainer(ControlsOfRows):
         )
         self.mode = given["mode"]
         self._mode_is_given = False  # what the mode takes on Modal is nothing to tell of here
-        self._configure(given, decided_keys(given, self.algorithm), face)
+        # `super()` would stand in `locals()`.
+        ControlsOfRows.__init__(self, given, decided_keys(given, self.algorithm), face)
         self._repo_id = repository(args)
         for sentence in idle:
             warnings.warn(f"{face.name}: {sentence}", stacklevel=2)

@@ -135,7 +135,8 @@ class MortalTrainer(RunControls):
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
         self._mode_is_given = mode is not None
-        self._configure(given, decided_keys(given), FACE)
+        # `super()` would stand in `locals()`.
+        RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = from_trl.repository(args)
         for sentence in idle:
             warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
