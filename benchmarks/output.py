@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
 import platform
 import sys
+import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,22 @@ RESULTS = Path(__file__).with_name("results")
 PACKAGES = ("prefect", "trl", "transformers", "torch")
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
+
+
+def say(line: str) -> None:
+    """Print a line with the time of day."""
+    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
+
+
+@contextlib.contextmanager
+def folder_for(keep: Path | None, name: str) -> Iterator[Path]:
+    """Yield the folder to `keep`, which must not exist; without one, a temporary folder."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield keep.absolute()
+    else:
+        with tempfile.TemporaryDirectory(prefix=f"{name}-") as temporary:
+            yield Path(temporary)
 
 
 def results_table(title: str, *headings: str, left: Collection[str] = ()) -> Table:

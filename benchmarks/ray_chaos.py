@@ -18,12 +18,11 @@ import os
 import random
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
-from benchmarks.output import add_output_option, console, write_results
+from benchmarks.output import add_output_option, console, say, write_results
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos.run import ChaosError
 from tests.support.chaos.schedule import Shot, Volley
@@ -43,16 +42,14 @@ def main() -> None:
     broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="chaos-ray-") as name:
         folder = Path(name)
-        server = KillableServer(folder)
-        server.start()
         try:
-            with Cluster(folder / "cluster") as cluster:
+            with KillableServer(folder) as server, Cluster(folder / "cluster") as cluster:
                 os.environ.update(cluster.environment)
                 others = {"head": lost_head(cluster)}
                 for worker in WORKERS:
                     others.update(faults_of(cluster, worker))
                 variant = Variant(
-                    *("plain", folder, server, args.steps, _say),
+                    *("plain", folder, server, args.steps, say),
                     settings=cluster.settings,
                     others=others,
                 )
@@ -60,11 +57,9 @@ def main() -> None:
                 for run in variant.under_fire(_volleys(args.seed, args.faults, list(others))):
                     judged.append(run)
                     broken += [f"{run.outcome.run_id}: {fault}" for fault in run.faults]
-                    _say(f"{run.outcome.run_id}: {run.faults or 'the same bits'}")
+                    say(f"{run.outcome.run_id}: {run.faults or 'the same bits'}")
         except ChaosError as error:
             broken.append(str(error))
-        finally:
-            server.kill()
     broken += Fault.unmended
     _report(judged, args.output, args.seed, broken)
     sys.exit(1 if broken else 0)
@@ -91,10 +86,6 @@ def _volleys(seed: int, count: int, others: list[str]) -> Iterator[Volley]:
         fraction = rng.uniform(0.0, 0.9)
         stage = rng.choice(stages)
         yield (Shot(victims=(victim,), stage=stage, moment="inside", fraction=fraction),)
-
-
-def _say(line: str) -> None:
-    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
 
 
 def _report(judged: list[Judged], output: Path, seed: int, broken: list[str]) -> None:

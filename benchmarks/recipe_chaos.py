@@ -14,17 +14,21 @@ is left.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import random
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import (
+    add_output_option,
+    console,
+    folder_for,
+    results_table,
+    write_results,
+)
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos.recipe import (
     END,
@@ -44,7 +48,7 @@ def main() -> None:
     args = _parse()
     os.environ.update(QUIET_PREFECT, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
     killed: Counter[Kill] = Counter()
-    with _folder(args.keep) as folder, _server(folder) as server:
+    with folder_for(args.keep, "recipe-chaos") as folder, KillableServer(folder) as server:
         recipes, faults = _campaign(folder, server, args.kills, random.Random(args.seed), killed)
     _report(killed)
     results: dict[str, Any] = {"seed": args.seed, "recipes": recipes, "faults": faults}
@@ -100,27 +104,6 @@ def _report(killed: Mapping[Kill, int]) -> None:
         row = [sum(n for one, n in mine.items() if one.place == place) for place in places]
         table.add_row(victim, *map(str, (*row, sum(row))))
     console.print(table)
-
-
-@contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        keep.mkdir(parents=True)
-        yield keep.absolute()
-    else:
-        with tempfile.TemporaryDirectory(prefix="recipe-chaos-") as name:
-            yield Path(name)
-
-
-@contextlib.contextmanager
-def _server(folder: Path) -> Iterator[KillableServer]:
-    server = KillableServer(folder)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.wait()
-        server.kill()
 
 
 def _parse() -> argparse.Namespace:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mortal_flows.promote import ask_person, decide_by_threshold
 from mortal_steps.errors import ProductionMovedError
 from mortal_steps.promotion.gate import Gate
+from mortal_steps.recipes.record import Asker
 from mortal_steps.recipes.stages import GateSettings, GateStage, Job, Product
 from mortal_steps.registry.registry import Decision, Registry
 from mortal_steps.runs.run import find_run
@@ -20,6 +21,7 @@ class Asking:
 
     how: str
     """What that person does."""
+    asked_by: Asker = "command"
     ask: Callable[[], Awaitable[Product]]
     """Suspends the flow run until the decision is made, and returns it."""
 

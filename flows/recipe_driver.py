@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from prefect.exceptions import Pause, TerminationSignal
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.gate_stage import Asking
-from mortal_flows.recipe_ending import failure
+from mortal_flows.recipe_ending import failure, note_end
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stage_work import StageWork
 from mortal_flows.stop import Stop
@@ -86,20 +86,9 @@ class RecipeDriver:
         trace: TracebackType | None,
     ) -> None:
         try:
-            self._note_end(error)
+            note_end(self._standings, error)
         finally:
             self._lease.release()
-
-    def _note_end(self, error: BaseException | None) -> None:
-        """Record how the recipe has ended, unless that is recorded, or it is suspended."""
-        status = self._standings.record.status
-        if isinstance(error, Pause) or status not in ("running", "waiting"):
-            return
-        if status == "waiting" and error is None:
-            return
-        stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
-        said = None if error is None or stopped else str(error)
-        self._standings.recipe("stopped" if stopped else "failed", said)
 
     @property
     def tags(self) -> list[str]:
@@ -215,7 +204,8 @@ class RecipeDriver:
             self._standings.ends(name, standing="stopped")
         elif isinstance(made, Asking):
             self._asking[name] = made
-            self._standings.stage(name, standing="asks", headline=made.how)
+            asks = {"standing": "asks", "headline": made.how, "asked_by": made.asked_by}
+            self._standings.stage(name, **asks)
         else:
             await self._complete(name, made)
 
@@ -252,8 +242,9 @@ class RecipeDriver:
         elsewhere = await asked_at(self.tags) if was_asked else None
         page = elsewhere or flow_run_url()
         if self._deployed and page is not None:
-            asking = self._asking[name] = replace(asking, how=f"{RESUME_AT}{page}")
-            self._standings.stage(name, headline=asking.how)
+            asking = replace(asking, how=f"{RESUME_AT}{page}", asked_by="flow run")
+            self._asking[name] = asking
+            self._standings.stage(name, headline=asking.how, asked_by=asking.asked_by)
         get_run_logger().info("%-10s asks a person: %s", name, asking.how)
         await self._show()
         if not self._deployed or elsewhere is not None:
@@ -294,7 +285,8 @@ class RecipeDriver:
             raise error from next(iter(self._failed.values()))
         if self._asking:
             name, asking = next(iter(self._asking.items()))
-            return f"stage {name} waits for a decision: {then(asking.how, self._resume)}"
+            decided = then(asking.how, asking.asked_by, self._resume)
+            return f"stage {name} waits for a decision: {decided}"
         reached = self._standings.made_in_words()
         if refused:
             first = self._found[refused[0]]

@@ -1,10 +1,14 @@
-"""What a recipe of which stages have failed ends with."""
+"""How a recipe ends."""
 
+import asyncio
 from collections.abc import Mapping
+
+from prefect.exceptions import Pause
 
 from mortal_flows.deployed import is_of_the_machine
 from mortal_steps.errors import MortalError, RecipeError, RunStoppedError, WorkerLostError
 from mortal_steps.recipes.recipe import Recipe
+from mortal_steps.recipes.standings import Standings
 
 
 def failure(recipe: Recipe, failed: Mapping[str, Exception], resume: str) -> Exception:
@@ -25,3 +29,15 @@ def failure(recipe: Recipe, failed: Mapping[str, Exception], resume: str) -> Exc
     if isinstance(error, MortalError) and len(error.args) == 1:
         return type(error)(said)
     return WorkerLostError(said) if is_of_the_machine(error) else RecipeError(said)
+
+
+def note_end(standings: Standings, error: BaseException | None) -> None:
+    """Record how a recipe has ended, unless that is recorded, or it is suspended."""
+    status = standings.record.status
+    if isinstance(error, Pause) or status not in ("running", "waiting"):
+        return
+    if status == "waiting" and error is None:
+        return
+    stopped = error is None or isinstance(error, RunStoppedError | asyncio.CancelledError)
+    said = None if error is None or stopped else str(error)
+    standings.recipe("stopped" if stopped else "failed", said)

@@ -31,7 +31,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import counted
-from mortal_steps.runs.argument import run_argument
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.types import ActorReady, Evaluation, WeightsRef
 
 T = TypeVar("T")
@@ -270,7 +270,7 @@ class Training:
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
         await self._save()
-        resume = f"continue with `mortal resume {run_argument(run.store.root)}`"
+        resume = f"continue with `mortal resume {resume_argument(run.store.root)}`"
         if stop.error is not None:
             raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")
         raise RunStoppedError(

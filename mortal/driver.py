@@ -94,14 +94,14 @@ def drive(config: RunConfig) -> None:
             server = prefect.answering()
             say(f"Prefect UI: {server.ui_url}")
             driven = run
-            _run_flow(config, run, server)
+            _run_flow(run, server)
     finally:
         # Another process's run is not ours to tell of.
         if driven and not is_driven(driven.store):
             _report(find_run(Path(config.runs_dir), driven.info.run_id), time.monotonic() - began)
 
 
-def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
+def _run_flow(opened: Run, server: Server) -> None:
     """Run the flow with the open run, here; flush its events, then raise what ended it."""
     # Prefect reads its settings when it is imported.
     from prefect.client.schemas.objects import State
@@ -113,7 +113,7 @@ def _run_flow(config: RunConfig, opened: Run, server: Server) -> None:
     from mortal_tasks.server_watch import is_unreached
 
     async def run_to_its_state() -> State[Any]:
-        return await flows.grpo_train(config=config, return_state=True)
+        return await flows.grpo_train(config=opened.config, return_state=True)
 
     calm_console()
     flows.opened[:] = [opened]

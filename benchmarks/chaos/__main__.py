@@ -17,14 +17,11 @@ import math
 import os
 import signal
 import sys
-import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.chaos.table import added, kills_of, places_table, work_table
-from benchmarks.output import add_output_option, console, write_results
+from benchmarks.output import add_output_option, console, folder_for, say, write_results
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos import agents, rows, selections
 from tests.support.chaos.project import AGENTS, ROWS, SELECTIONS, VARIANTS
@@ -40,10 +37,10 @@ def main() -> None:
     os.environ.update(QUIET_PREFECT)
     judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
     faults: list[str] = []
-    with _folder(args.keep) as folder, _server(folder) as server:
+    with folder_for(args.keep, "chaos") as folder, KillableServer(folder) as server:
         for name, hand in _hands(args).items():
             try:
-                variant = Variant(name, folder, server, args.steps, _say)
+                variant = Variant(name, folder, server, args.steps, say)
                 if name == "ranks":
                     hand = at_ranks(hand)
                 with variant.game():
@@ -53,7 +50,7 @@ def main() -> None:
                         faults += _told(name, run)
             except ChaosError as error:
                 faults.append(f"{name}: {error}")
-                _say(f"BROKEN {faults[-1]}")
+                say(f"BROKEN {faults[-1]}")
     _report(judged, args.output, args.seed, faults)
     sys.exit(1 if faults else 0)
 
@@ -83,27 +80,6 @@ def _parse() -> argparse.Namespace:
     return args
 
 
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        keep.mkdir(parents=True)
-        yield keep.absolute()
-    else:
-        with tempfile.TemporaryDirectory(prefix="chaos-") as name:
-            yield Path(name)
-
-
-@contextmanager
-def _server(folder: Path) -> Iterator[KillableServer]:
-    server = KillableServer(folder)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.wait()
-        server.kill()
-
-
 def _hands(args: argparse.Namespace) -> dict[str, list[Volley]]:
     """Return the kills of each variant."""
     variants: list[str] = args.variants
@@ -131,15 +107,11 @@ def _dealt(chosen: Sequence[Volley], hands: int) -> list[list[Volley]]:
     return [list(chosen[hand::hands]) for hand in range(hands)]
 
 
-def _say(line: str) -> None:
-    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
-
-
 def _told(name: str, run: Judged) -> list[str]:
     """Say how a run compares; its faults, named."""
     outcome = run.outcome
     verdict = "DIFFERS: " + "; ".join(run.faults) if run.faults else "the same bits"
-    _say(
+    say(
         f"{name}: run {outcome.run_id}, {len(outcome.kills)} kills, {outcome.seconds:.0f} s: "
         f"{verdict}"
     )

@@ -35,7 +35,7 @@ from benchmarks.nights.project import (
 )
 from benchmarks.nights.table import faults_table, nights_table
 from benchmarks.nights.verdict import Verdict, judged, wait_for_promotion
-from benchmarks.output import add_output_option, console, write_results
+from benchmarks.output import add_output_option, console, say, write_results
 
 SKIPPED = "skipped: "
 """In the state of a night that could only begin too late."""
@@ -83,7 +83,7 @@ def _parse() -> argparse.Namespace:
 
 def _set_up(here: Cluster, steps: int, interval_s: float) -> None:
     """Do what the user does before the first night: train a first model, and deploy."""
-    _say("the evening before: a first model")
+    say("the evening before: a first model")
     write_settings(here.project, settings(EVENING_STEPS * steps, "good", first=True))
     here.command("mortal", "train", "nights.toml", "--run-id", "evening")
     here.command("mortal", "promote", "evening", "--yes")
@@ -104,9 +104,9 @@ def _nights(here: Cluster, plans: Sequence[NightPlan]) -> tuple[list[Night], int
     for each in plans:
         write_settings(here.project, settings(each.steps, each.kind))
         night = next_night(here, nightly, time.time(), each)
-        _say(f"night {each.number} ({each.kind}): {night.run_id}, {len(each.faults)} faults")
-        nights.append(Watch(here, night, _say).to_its_end())
-        _say(f"night {each.number}: {night.state} after {night.seconds:.0f} s")
+        say(f"night {each.number} ({each.kind}): {night.run_id}, {len(each.faults)} faults")
+        nights.append(Watch(here, night, say).to_its_end())
+        say(f"night {each.number}: {night.state} after {night.seconds:.0f} s")
     promotions = {night.run_id: wait_for_promotion(here, night, promote) for night in nights}
     skipped = [
         each
@@ -114,10 +114,6 @@ def _nights(here: Cluster, plans: Sequence[NightPlan]) -> tuple[list[Night], int
         if each["state"]["type"] == "CANCELLED" and SKIPPED in (each["state"]["message"] or "")
     ]
     return nights, len(skipped), promotions
-
-
-def _say(line: str) -> None:
-    console.print(f"{time.strftime('%H:%M:%S')}  {line}", markup=False)
 
 
 def _report(

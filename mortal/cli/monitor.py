@@ -19,6 +19,8 @@ from mortal.terminal.output import print_json, say
 from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # help needs no run
+    from collections.abc import Sequence
+
     from mortal_steps.report.status import RunStatus
     from mortal_steps.runs.run import Run
     from mortal_steps.store import RunStore
@@ -187,19 +189,24 @@ def logs(
     else:
         run = find_run(runs_dir, run_id)
         store, found = run.store, _find_logs(run, role, worker)
-    follows = follow and is_driven(store)
-    tail = ["tail", "-n", str(count), *(["-F"] if follows else [])]
     if not found:
         say(f"no stage of recipe {run_id} has printed anything")
         return
+    _print_ends(found, count, followed=store if follow and is_driven(store) else None)
+
+
+def _print_ends(files: Sequence[Path], count: int, *, followed: RunStore | None) -> None:
+    """Print the last lines of files and, where what writes them is followed, those that come until
+    it ends."""
+    tail = ["tail", "-n", str(count), *(["-F"] if followed is not None else [])]
     with subprocess.Popen(
-        [*tail, *map(str, found)],
+        [*tail, *map(str, files)],
         stdout=subprocess.PIPE,
         encoding="utf-8",
         errors="replace",
     ) as process:
-        if follows:
-            threading.Thread(target=_end_with_run, args=(process, store), daemon=True).start()
+        if followed is not None:
+            threading.Thread(target=_end_with_run, args=(process, followed), daemon=True).start()
         assert process.stdout is not None
         with contextlib.suppress(KeyboardInterrupt):
             for line in process.stdout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,9 +23,6 @@ from mortal.cli.arguments import (
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
 from mortal_steps.runs.argument import names_recipe
-
-if TYPE_CHECKING:  # commands that need no configuration import none
-    from mortal_steps.plan.run_config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -114,7 +111,14 @@ def train(
 
         rehearse(settings, checking, tell)
         return
-    _drive(settings, detach=detach)
+    if detach:
+        from mortal.remote.detach import detach as begin_detached
+
+        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
+        return
+    from mortal.driver import drive
+
+    drive(settings)
 
 
 def demo(
@@ -129,6 +133,7 @@ def demo(
     Writes FOLDER/demo.toml and the rows of data, as a template for your own, and trains.
     """
     from mortal.demo import write_demo
+    from mortal.driver import drive
     from mortal_steps.plan.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
@@ -136,7 +141,7 @@ def demo(
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
     changes = place_of_run(None, runs_dir, overrides or ())
-    _drive(settings.model_copy(update={**changes, "run_id": run_id}))
+    drive(settings.model_copy(update={**changes, "run_id": run_id}))
     say("next: read what the model wrote in the last step, and train again with a change")
     say(f"  mortal samples {run_id}")
     say(f"  mortal train {config} --set training.learning_rate=3e-4")
@@ -177,7 +182,14 @@ def resume(
         from mortal_steps.orchestration import open_run
 
         settings = open_run.accept_changed_rewards(settings)
-    _drive(settings, detach=detach)
+    if detach:
+        from mortal.remote.detach import detach as begin_detached
+
+        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
+        return
+    from mortal.driver import drive
+
+    drive(settings)
 
 
 def stop(
@@ -247,6 +259,7 @@ def fork(
     other settings are its own from its first step.
     """
     checking(f"looking at run {run_id}")
+    from mortal.driver import drive
     from mortal_steps.orchestration.forking.fork import fork_run
     from mortal_steps.runs.run import find_run
     from mortal_steps.runs.trust import check_trusted
@@ -266,18 +279,9 @@ def fork(
     say(f"run {forked.info.run_id} is a fork of {run_id} at step {forked.info.first_step}")
     if forked.info.fingerprint == parent.info.fingerprint:
         say("nothing is changed that decides its numbers: it will end with its parent's bits")
-    _drive(forked.config)
+    drive(forked.config)
 
 
-def _drive(settings: RunConfig, *, detach: bool = False) -> None:
-    """Run the flow against a server, then print the result; or have Modal do so."""
-    if detach:
-        from mortal.remote.detach import detach as begin_detached
-
-        call_id, volume = begin_detached(settings), settings.compute.modal.volume
-        say(f"run {settings.run_id} continues on Modal ({call_id}); follow it with")
-        say(f"    mortal show {settings.run_id} --volume {volume}")
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+def _tell_detached(call_id: str, run_id: str, volume: str) -> None:
+    say(f"run {run_id} continues on Modal ({call_id}); follow it with")
+    say(f"    mortal show {run_id} --volume {volume}")

@@ -21,12 +21,13 @@ from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.deployed import check_pickles
 from mortal_steps.places.modal.detached import (
     check_reachable,
+    deployed_orchestrator,
     fetch_reward_models,
     hand_over,
-    spawn_orchestrator,
 )
 from mortal_steps.places.modal.files.project import fetch_project
 from mortal_steps.places.modal.files.volume import RunsVolume
+from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.manifest import RunManifest
@@ -37,7 +38,9 @@ def detach(config: RunConfig) -> str:
     """Begin the run and have the deployed app drive it; returns Modal's id of the call. Raises what
     `prepare` raises, and `ComputeError` if the app cannot be used."""
     prepare(config)
-    return asyncio.run(spawn_orchestrator(config))
+    orchestrate = deployed_orchestrator(config.compute.modal)
+    spawned = call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
+    return str(asyncio.run(spawned).object_id)
 
 
 def prepare(config: RunConfig) -> None:

@@ -14,7 +14,6 @@ import typer
 from mortal.terminal.output import complain, say
 from mortal_steps.errors import ConfigError, MortalError
 from mortal_steps.flags import FLAGS
-from mortal_steps.plan.run_config import RunConfig
 
 
 def begin_run(
@@ -23,10 +22,11 @@ def begin_run(
     """Begin a run, and let `orchestrate` drive it to its end."""
     from mortal.remote.detach import prepare
     from mortal_steps.places.modal.detached import for_run
+    from mortal_steps.plan.loader import load_config
     from mortal_steps.runs.run import new_run_id
 
     with _explained():
-        settings = settings_of(config, given)
+        settings = load_config(_path(config), flags=flags_on_modal(given))
         named = run_id
         if named is None:
             named = settings.run_id or new_run_id(settings.id_prefix)
@@ -50,10 +50,11 @@ def try_rollout(
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
     from mortal_steps.orchestration.trials.trial import chosen_problems
+    from mortal_steps.plan.loader import load_config
     from mortal_steps.plan.parts import Plan
 
     with _explained():
-        settings = resolve_defaults(settings_of(config, given))
+        settings = resolve_defaults(load_config(_path(config), flags=flags_on_modal(given)))
         if not is_hub_model(settings.model) or settings.model.warm_start is not None:
             raise ConfigError(
                 f"model.name_or_path = {settings.model.name_or_path!r}: this samples with a model "
@@ -78,7 +79,7 @@ def try_reward(config: str | None, given: Mapping[str, Any]) -> None:
 
     with _explained():
         test_reward(
-            config=Path(config) if config else None,
+            config=_path(config),
             overrides=["rewards.sandbox.place=modal"],
             **_flags(given),
         )
@@ -98,11 +99,13 @@ def clear_cache(model: str | None, yes: bool) -> None:
         command(model, modal=True, yes=yes)
 
 
-def settings_of(config: str | None, given: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration of a file or none and the flags, on Modal; raises `ConfigError`."""
-    from mortal_steps.plan.loader import load_config
+def _path(config: str | None) -> Path | None:
+    return Path(config) if config else None
 
-    return load_config(Path(config) if config else None, (), {**_flags(given), "backend": "modal"})
+
+def flags_on_modal(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flags of a run on Modal by their own names; raises `ConfigError`."""
+    return {**_flags(given), "backend": "modal"}
 
 
 def _flags(given: Mapping[str, Any]) -> dict[str, Any]:

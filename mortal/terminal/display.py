@@ -25,8 +25,8 @@ from mortal_steps.report.summary import (
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import byte_size, counted, duration, number
-from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import Checked
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.verify import RunCheck
 
 WIDTH = 60
@@ -181,7 +181,7 @@ def show_outcome(run: RunSummary, seconds: float) -> None:
     show_run(run)
     console.print(f"  this command took {seconds:.0f} s")
     if run.status != "completed":
-        go_on = f"   mortal resume {run_argument(Path(run.run_dir))}   (from step {run.step})"
+        go_on = f"   mortal resume {resume_argument(Path(run.run_dir))}   (from step {run.step})"
         console.print(Text.assemble(("continue with", "bold"), printable(go_on)))
 
 

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mortal.trainer.face import Face, check_kind, values_of
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.datasets import eval_keys
 from mortal.trainer.owner import perform
 from mortal.trainer.result import TrainingResult
 from mortal.trainer.scripts import ScriptCalls
 from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.plan.loader import parse_config
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
 from mortal_steps.serving.models import trained_files
@@ -31,11 +32,22 @@ STOP_PATIENCE_S = 600.0
 class RunControls(ScriptCalls):
     """The part of a trainer that acts on its run, once there is a configuration."""
 
-    config: RunConfig
-    """The whole configuration of the run."""
     mode: Mode
     _mode_is_given: bool
     """Whether the script chose it; otherwise it is a default."""
+
+    def __init__(self, given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> None:
+        """Take the configuration that the parameters `given` describe. `decided` holds the keys of
+        `decided_keys`. Raises `ConfigError`, which names the key, the value and the remedy."""
+        config = parse_config(values_of(given, decided, face), origin=face.name)
+        config.compute.check_mode()
+        check_kind(config.algorithm, config.training, face)
+        self.config = config
+        """The whole configuration of the run."""
+
+    @property
+    def _runs_dir(self) -> Path:
+        return Path(self.config.runs_dir)
 
     @property
     def run_id(self) -> str | None:
@@ -151,10 +163,10 @@ class RunControls(ScriptCalls):
                 "the trainer has no run yet; call train(), or name an existing run with "
                 f"{type(self).__name__}(run_id=...)"
             )
-        return find_run(Path(self.config.runs_dir), self.config.run_id)
+        return find_run(self._runs_dir, self.config.run_id)
 
     def _take_run(self, resume: bool | str | None) -> None:
-        runs_dir, run_id = Path(self.config.runs_dir), self.config.run_id
+        runs_dir, run_id = self._runs_dir, self.config.run_id
         if not isinstance(resume, bool | str | None):
             raise ConfigError(f"train(resume={resume!r}): give True, or the id of a run as a str")
         if isinstance(resume, str):

@@ -18,7 +18,7 @@ from mortal.trainer.distillation_from_trl import (
     decided_keys,
     read_options,
 )
-from mortal.trainer.face import RUNS_DIR, check_table, configure
+from mortal.trainer.face import RUNS_DIR, check_table
 from mortal.trainer.from_trl import repository
 from mortal.trainer.modes import Mode
 from mortal.trainer.rows_from_trl import key_of, with_options
@@ -99,7 +99,8 @@ class DistillationTrainer(RunControls):
         )
         self.mode = given["mode"]
         self._mode_is_given = mode is not None
-        self.config = configure(given, decided_keys(given), FACE)
+        # `super()` would stand in `locals()`.
+        RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = repository(args)
         for sentence in idle:
             warnings.warn(f"{FACE.name}: {sentence}", stacklevel=2)

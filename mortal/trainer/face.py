@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from mortal.trainer.objects.environments import agent_code
+from mortal_steps.config import TrainingConfig
+from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.loader import CODE_DATASET, every_key, parse_config, write_key
-from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.plan.loader import CODE_DATASET, every_key, write_key
 
 RUNS_DIR = "runs"
 """Default of `runs_dir`."""
@@ -46,10 +47,10 @@ class Face:
     """Those with a configuration of TRL's that it trains."""
 
 
-def configure(given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> RunConfig:
-    """Return the configuration that the parameters `given` describe. `decided` holds the keys of
-    `decided_keys`. The parameter `config` holds any other keys by their dotted names. Raises
-    `ConfigError`, which names the key, the value and the remedy."""
+def values_of(given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) -> dict[str, Any]:
+    """Return the nested values of the configuration that the parameters `given` describe. `decided`
+    holds the keys of `decided_keys`. The parameter `config` holds any other keys by their dotted
+    names. Raises `ConfigError`, which names the key, the value and the remedy."""
     plain = {key: given[name] for name, key in face.keys.items() if given[name] is not None}
     keys = plain | dict(decided)
     for key, value in flat(given["config"] or {}):
@@ -58,18 +59,21 @@ def configure(given: Mapping[str, Any], decided: Mapping[str, Any], face: Face) 
     nested: dict[str, Any] = {}
     for key, value in keys.items():
         write_key(nested, key, dict(value) if isinstance(value, Mapping) else value)
-    config = parse_config(nested, origin=face.name)
-    config.compute.check_mode()
-    algorithm = config.algorithm.type
-    if config.algorithm.judges_by_loss and algorithm not in face.algorithms:
+    return nested
+
+
+def check_kind(algorithm: AlgorithmConfig, training: TrainingConfig, face: Face) -> None:
+    """Raise `ConfigError` for an algorithm that is another class's, and for options that TRL's
+    configuration of it does not have."""
+    kind = algorithm.type
+    if algorithm.judges_by_loss and kind not in face.algorithms:
         raise ConfigError(
-            f"algorithm = {algorithm!r} learns from rows of a dataset, and {face.name} samples "
-            f"completions and scores them; use mortal.{trainer_of_rows(algorithm)}, or a TOML "
+            f"algorithm = {kind!r} learns from rows of a dataset, and {face.name} samples "
+            f"completions and scores them; use mortal.{trainer_of_rows(kind)}, or a TOML "
             "file with `mortal train` (docs/rows.md)"
         )
-    if config.training.trl and algorithm in face.algorithms:
-        check_names(config.training.trl, str(config_of(algorithm)))
-    return config
+    if training.trl and kind in face.algorithms:
+        check_names(training.trl, str(config_of(kind)))
 
 
 def trainer_of_rows(algorithm: str) -> str:

@@ -137,7 +137,8 @@ class Recipe:
         a Ctrl-C has stopped the stages in order.
         """
         Graph(self.config)
-        perform("recipe", config=self.config.model_dump(mode="json"), only=list(only))
+        plain = parse_recipe(self.config.model_dump(mode="json"))  # tables that can be pickled
+        perform("recipe", config=plain, only=list(only), goes_on=True)
         return self.results()
 
     def results(self) -> dict[str, TrainingResult]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mortal.trainer.controls import ControlsOfRows
-from mortal.trainer.face import RUNS_DIR, check_table, configure
+from mortal.trainer.face import RUNS_DIR, check_table
 from mortal.trainer.from_trl import repository
 from mortal.trainer.modes import Mode, usual_mode
 from mortal.trainer.objects.models import check_reference
@@ -102,7 +102,8 @@ class RowsTrainer(ControlsOfRows):
         )
         self.mode = given["mode"]
         self._mode_is_given = False  # what the mode takes on Modal is nothing to tell of here
-        self.config = configure(given, decided_keys(given, self.algorithm), face)
+        # `super()` would stand in `locals()`.
+        ControlsOfRows.__init__(self, given, decided_keys(given, self.algorithm), face)
         self._repo_id = repository(args)
         for sentence in idle:
             warnings.warn(f"{face.name}: {sentence}", stacklevel=2)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.units import number
 
 if TYPE_CHECKING:
@@ -18,9 +17,13 @@ if TYPE_CHECKING:
 class ScriptCalls:
     """The part of a trainer that lets the last lines of such scripts stay as they are."""
 
-    config: RunConfig
     _repo_id: str | None
     """The repository on the hub that TRL's configuration names."""
+
+    @property
+    def _runs_dir(self) -> Path:
+        """The folder that holds all runs."""
+        raise NotImplementedError
 
     @property
     def accelerator(self) -> Any:
@@ -44,7 +47,7 @@ class ScriptCalls:
     ) -> None:
         """Write the metrics into `<split>_results.json` beside the runs, where TRL writes them, and
         into `all_results.json`."""
-        figures, folder = _figures(metrics), Path(self.config.runs_dir)
+        figures, folder = _figures(metrics), self._runs_dir
         (folder / f"{split}_results.json").write_text(json.dumps(figures, indent=4))
         if combined:
             path = folder / "all_results.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mortal.trainer import from_trl
 from mortal.trainer.controls import RunControls
-from mortal.trainer.face import RUNS_DIR, check_table, configure
+from mortal.trainer.face import RUNS_DIR, check_table
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.environments import Factory, Tool
 from mortal.trainer.objects.rewards import Reward
@@ -135,7 +135,8 @@ class MortalTrainer(RunControls):
         given, idle = from_trl.translated(parameters)
         self.mode = checked_mode(given["mode"])
         self._mode_is_given = mode is not None
-        self.config = configure(given, decided_keys(given), FACE)
+        # `super()` would stand in `locals()`.
+        RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = from_trl.repository(args)
         for sentence in idle:
             warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)

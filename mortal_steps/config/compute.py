@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, Decides
-from mortal_steps.config.gpus import gpu_count, modal_gpu
+from mortal_steps.config.gpus import gpu_count, modal_gpu, most_per_container
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
 from mortal_steps.places.table import PLACES, PlaceKind, PlaceName
@@ -255,6 +255,13 @@ class ComputeConfig(Section):
         """What says where environments run that are in Modal Sandboxes."""
         is_away = self.volume is not None and self.modal.environment is not None
         return self.modal if is_away else None
+
+    def actor_containers(self, ranks: int) -> int:
+        """Containers on Modal that an actor of so many ranks is in: several if it has more ranks
+        than one holds GPUs, and takes whole ones."""
+        most = most_per_container(self.modal.actor)
+        is_spread = self.mode == "distributed" and gpu_count(self.modal.actor) == most < ranks
+        return -(-ranks // most) if is_spread else 1
 
     def gpu_of(self, role: str) -> str | None:
         """GPU of the container on Modal that a role's worker is in, if it has one."""

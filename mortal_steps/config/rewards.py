@@ -78,6 +78,26 @@ class RewardTerm(Section, extra="allow"):
         return None
 
     @property
+    def is_model(self) -> bool:
+        """True if it is nothing but a model, which has a process of its own: no user's code runs
+        there, so what ends that process is no failure of the completions."""
+        return False
+
+    @property
+    def takes_prompt_ids(self) -> bool:
+        """True if it is given the token ids of the prompts, in the process of a model."""
+        return False
+
+    def process_variables(self, visible: str | None) -> dict[str, str]:
+        """Return the environment variables that the process of a model has. The process that scores
+        sees the GPUs that `visible` lists; None: all. Raises `RewardError`."""
+        return {}
+
+    def with_template(self, options: dict[str, Any]) -> Self:
+        """Return the same with options for the chat template, if it uses one and has none."""
+        return self
+
+    @property
     def sends(self) -> str | None:
         """The secret that it sends, and where to, in words; None if it sends none."""
         return None

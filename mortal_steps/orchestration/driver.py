@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import shlex
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
@@ -27,6 +28,7 @@ from mortal_steps.runs.lease import Lease
 from mortal_steps.runs.logs import flow_log
 from mortal_steps.runs.manifest import Status
 from mortal_steps.runs.notices import Level, new_notice, note
+from mortal_steps.runs.recipe_of import resumed_dir
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starts import give_up_workers
 from mortal_steps.store import shared_memory
@@ -192,7 +194,8 @@ def note_finished(run: Run) -> None:
 def note_ended_early(run: Run, error: BaseException) -> None:
     """Note that the run was stopped or has failed, as its manifest says, by `error`."""
     attempt, step = run.manifest.attempts, run.manifest.step
-    resume = f"`mortal resume {as_argument(run)}` continues it"
+    resumed = shlex.quote(str(resumed_dir(run.store.root.absolute())))
+    resume = f"`mortal resume {resumed}` continues it"
     text = shortened(printable(run.manifest.error or repr(error)))
 
     def tell(event: str, level: Level, advice: str) -> None:

@@ -1,10 +1,12 @@
-"""What the sections of a configuration ask of each other. Each check raises `ValueError`, which
-names the key, its value and the remedy."""
+"""What the sections of a configuration ask of each other, and what follows from several. Each check
+raises `ValueError`, which names the key, its value and the remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.compute import ComputeConfig
+from mortal_steps.config.data import DataConfig
 from mortal_steps.config.environment import EnvironmentConfig, check_beside_environment
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.model import ModelConfig
@@ -20,6 +22,21 @@ from mortal_steps.selection.table import ALL
 
 FEWEST_TO_COMPARE = 2
 """Completions of a prompt of which one is better than another."""
+
+
+def with_defaults_of(kind: type[AlgorithmConfig], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a configuration with the defaults that an algorithm has: the batch
+    source that it learns from and, where it compares no completions, one for each prompt."""
+    defaults = dict[str, dict[str, Any]]()
+    if kind.source is not None:
+        defaults["rollout"] = {"source": kind.source}
+    if not kind.learns_from_rewards:
+        defaults["training"] = {"num_generations": 1}
+    for table, keys in defaults.items():
+        given = values.get(table, {})
+        if isinstance(given, Mapping):
+            values = {**values, table: {**keys, **given}}
+    return values
 
 
 def check_completions_to_compare(algorithm: AlgorithmConfig, training: TrainingConfig) -> None:
@@ -79,6 +96,39 @@ def check_trl_options(training: TrainingConfig, decided: Mapping[str, str]) -> N
     for option in training.trl:
         if option in decided:
             raise ValueError(f"training.trl.{option} is set by {decided[option]}; use that")
+
+
+def scores_of_evaluations(
+    usual: RewardsConfig, evaluation: EvaluationConfig, data: DataConfig
+) -> list[str]:
+    """Return the names of the scores of evaluations, those of sets last; `usual` scores the sets
+    that have no rewards of their own."""
+    own = evaluation.problem_sets
+    rewards = {name: own[name].rewards(usual) if name in own else usual for name in data.eval_sets}
+    names = [
+        f"eval_{name}_{score}"
+        for name, each in rewards.items()
+        for score in ("reward", *(f"rewards/{one}/mean" for one in reward_names(each)))
+    ]
+    names += [f"eval_{name}_reward" for name in evaluation.harnesses]
+    return ["reward", *reward_names(usual), *names]
+
+
+def pinned_evaluation(
+    evaluation: EvaluationConfig,
+    usual: RewardsConfig,
+    with_own: Sequence[str],
+    commit_of: Callable[[ModelConfig], str | None],
+) -> EvaluationConfig:
+    """Return `[evaluation]` with the commits of its reward models: those of `functions`, which make
+    the `usual` rewards, and of the sets that have rewards of their own, in this order."""
+    judging = dict[str, Any]()
+    if evaluation.functions is not None:
+        judging["functions"] = usual.pinned(commit_of).functions
+    if with_own:
+        pinned = {name: evaluation.problem_sets[name].pinned(commit_of) for name in with_own}
+        judging["sets"] = {name: pinned.get(name, each) for name, each in evaluation.sets.items()}
+    return evaluation.model_copy(update=judging) if judging else evaluation
 
 
 def check_until(

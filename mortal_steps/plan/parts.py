@@ -5,9 +5,11 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan, ProblemsPlan
 from mortal_steps.places.plan import PlacePlan
+from mortal_steps.plan.identity import IdentityPlan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
@@ -16,6 +18,7 @@ from mortal_steps.rewards.sources import check_files
 from mortal_steps.rollout.episodes.base import ToolSettings
 from mortal_steps.rollout.plan import SamplerPlan
 from mortal_steps.scores import reward_weights
+from mortal_steps.types import SamplingParams
 from mortal_steps.users_code.loading import names_code
 
 
@@ -31,6 +34,19 @@ class WorkerPlans:
     """Whether the completions of train steps are scored, or taught."""
     samples_held_out: bool
     """Whether held-out problems are sampled, as is not so where rows are judged by their loss."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingPlan:
+    """How problems are sampled, as train steps and as evaluations do it."""
+
+    training: SamplingParams
+    evaluation: SamplingParams
+    num_evaluated: int
+    """Completions of each problem in an evaluation."""
+    num_shards: int
+    problems_per_shard: int
+    """At most."""
 
 
 class Plan:
@@ -91,6 +107,37 @@ class Plan:
             seed=config.seed,
             num_made=config.num_made_rows,
             environment=self.environment,
+        )
+
+    @cached_property
+    def sampling(self) -> SamplingPlan:
+        """How the run's problems are sampled."""
+        config = self._config
+        return SamplingPlan(
+            training=config.sampling,
+            evaluation=config.eval_sampling,
+            num_evaluated=config.evaluation.num_generations,
+            num_shards=config.num_shards,
+            problems_per_shard=config.problems_per_shard,
+        )
+
+    @cached_property
+    def identity(self) -> IdentityPlan:
+        """What the run is told from others by."""
+        config, algorithm = self._config, self._config.algorithm
+        judging = {} if config.evaluation.functions is None else {"functions": config.eval_rewards}
+        judging |= {f"sets.{name}": each for name, each in config.set_rewards.items()}
+        rewards = {f"evaluation.{key}": each for key, each in judging.items()}
+        terms = algorithm.teacher_terms(config.rollout.temperature)
+        teachers = {f"algorithm.teachers: {term.name}": term.source for term in terms}
+        teachers = {TEACHER: algorithm.teacher_model, **teachers}
+        return IdentityPlan(
+            settings=config.identity(defaults=False),
+            data=config.data,
+            model=config.model,
+            rewards={"rewards": config.rewards, **rewards},
+            teachers={called: model for called, model in teachers.items() if model is not None},
+            harnesses=config.evaluation.harnesses,
         )
 
     @cached_property

@@ -22,7 +22,6 @@ from mortal_steps.config.field_metadata import (
     identity_of,
     trl_options_decided,
 )
-from mortal_steps.config.gpus import gpu_count, most_per_container
 from mortal_steps.config.logging import LoggingConfig
 from mortal_steps.config.model import ModelConfig
 from mortal_steps.config.rewards import RewardsConfig
@@ -40,10 +39,12 @@ from mortal_steps.plan.across_sections import (
     check_source,
     check_trl_options,
     check_until,
+    pinned_evaluation,
+    scores_of_evaluations,
+    with_defaults_of,
 )
 from mortal_steps.policy.algorithms.table import ALGORITHMS
 from mortal_steps.schedule import derive_seed
-from mortal_steps.scores import reward_names
 from mortal_steps.selection.table import ALL
 from mortal_steps.types import SamplingParams
 
@@ -81,20 +82,8 @@ class RunConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _defaults_are_the_algorithms(cls, values: Any) -> Any:
-        """Where no batch source is named, take the one that the algorithm learns from; where it
-        compares no completions, let each prompt have one."""
-        if not isinstance(values, Mapping) or "algorithm" not in values:
-            return values
-        kind, defaults = kind_of(values["algorithm"]), dict[str, dict[str, Any]]()
-        if kind.source is not None:
-            defaults["rollout"] = {"source": kind.source}
-        if not kind.learns_from_rewards:
-            defaults["training"] = {"num_generations": 1}
-        for table, keys in defaults.items():
-            given = values.get(table, {})
-            if isinstance(given, Mapping):
-                values = {**values, table: {**keys, **given}}
-        return values
+        named = isinstance(values, Mapping) and "algorithm" in values
+        return with_defaults_of(kind_of(values["algorithm"]), values) if named else values
 
     @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
@@ -109,7 +98,8 @@ class RunConfig(Section):
                 "training.until looks at evaluations, and the run has none; hold problems out "
                 "(data.eval_samples, data.eval_source), and see evaluation.eval_steps"
             )
-        check_until(training.until, algorithm, self.evaluation, self._scores)
+        scores = scores_of_evaluations(self.eval_rewards, self.evaluation, self.data)
+        check_until(training.until, algorithm, self.evaluation, scores)
         by_loss = algorithm.type if algorithm.judges_by_loss else None
         self.evaluation.check_beside(self.data, max_tokens=self.max_tokens, by_loss=by_loss)
         check_environment(self.environment, algorithm, rollout, self.compute)
@@ -133,12 +123,8 @@ class RunConfig(Section):
 
     @property
     def actor_containers(self) -> int:
-        """Containers on Modal that the actor is in: several if it has more ranks than one holds
-        GPUs, and takes whole ones."""
-        gpu, ranks = self.compute.modal.actor, self.training.ranks
-        most = most_per_container(gpu)
-        is_spread = self.compute.mode == "distributed" and gpu_count(gpu) == most < ranks
-        return -(-ranks // most) if is_spread else 1
+        """Containers on Modal that the actor is in."""
+        return self.compute.actor_containers(self.training.ranks)
 
     @property
     def num_made_rows(self) -> int | None:
@@ -184,21 +170,6 @@ class RunConfig(Section):
         )
 
     @property
-    def _scores(self) -> list[str]:
-        """Names of the scores of evaluations; those of sets that have a name are last."""
-        usual, own = self.eval_rewards, self.evaluation.problem_sets
-        rewards = {
-            name: own[name].rewards(usual) if name in own else usual for name in self.data.eval_sets
-        }
-        names = [
-            f"eval_{name}_{score}"
-            for name, each in rewards.items()
-            for score in ("reward", *(f"rewards/{one}/mean" for one in reward_names(each)))
-        ]
-        names += [f"eval_{name}_reward" for name in self.evaluation.harnesses]
-        return ["reward", *reward_names(usual), *names]
-
-    @property
     def set_rewards(self) -> dict[str, RewardsConfig]:
         """What scores the sets of held-out problems that have rewards of their own."""
         usual, own = self.eval_rewards, self.evaluation.problem_sets
@@ -217,7 +188,8 @@ class RunConfig(Section):
 
     def for_evaluation(self) -> RunConfig:
         """Return the same with the rewards that score evaluations in the place of training's."""
-        return self.model_copy(update={"rewards": self.eval_rewards})
+        evaluation = self.evaluation.model_copy(update={"functions": None})
+        return self.model_copy(update={"rewards": self.eval_rewards, "evaluation": evaluation})
 
     @property
     def evaluates(self) -> bool:
@@ -277,16 +249,10 @@ class RunConfig(Section):
         """Return the same with hub reward models pinned, in the order of `reward_models`; see
         `RewardsConfig.pinned`."""
         changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
-        judging = dict[str, Any]()
-        if self.evaluation.functions is not None:
-            judging["functions"] = self.eval_rewards.pinned(commit_of).functions
-        if own := self.set_rewards:
-            problem_sets = self.evaluation.problem_sets
-            pinned = {name: problem_sets[name].pinned(commit_of) for name in sorted(own)}
-            sets = self.evaluation.sets
-            judging["sets"] = {name: pinned.get(name, each) for name, each in sets.items()}
-        if judging:
-            changed["evaluation"] = self.evaluation.model_copy(update=judging)
+        judging = self.eval_rewards, sorted(self.set_rewards)
+        evaluation = pinned_evaluation(self.evaluation, *judging, commit_of)
+        if evaluation is not self.evaluation:
+            changed["evaluation"] = evaluation
         return self.model_copy(update=changed)
 
     @property

@@ -25,7 +25,6 @@ from mortal_steps.errors import DataError, ModelError
 from mortal_steps.models.hub import find_commit, is_hub_model
 from mortal_steps.models.local_folder import files_of
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import find_reference
 from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import digest_of_present
@@ -37,25 +36,29 @@ from mortal_steps.users_code.project import folders_of
 
 CODE_TABLES = ("rewards", "evaluation", "environment", "algorithm", "rollout", "selection")
 """Tables that name code of the user's and models beside the trained one."""
+OF_THE_RECIPE = "name"
+"""The key that the recipe decides, and that decides no number."""
 
 
-def parts_of(config: RunConfig) -> dict[str, Any]:
-    """Return what decides the product of a run with this configuration, as plain values.
+def parts_of(plan: Plan) -> dict[str, Any]:
+    """Return what decides the product of a run with this plan, as plain values.
 
     References, which stand in it as `stage:NAME`, stay as they are. Raises `DataError` and
     `ModelError` for data and models that are not there, or of which nobody can say what they are
     now.
     """
-    plan = Plan(config)
-    found = config.identity(defaults=False)
-    found.pop("name", None)  # of the run, which the recipe names
+    told_by = plan.identity
+    found = {key: each for key, each in told_by.settings.items() if key != OF_THE_RECIPE}
     code = {spec: code_digest(spec) for spec in _users_code(plan.code)}
-    found["data"] = {**found.get("data", {}), **_data_parts(config.data)}
-    if config.model.new is None:
-        found["model"] = {**found.get("model", {}), "name_or_path": model_content(config.model)}
+    found["data"] = {**found.get("data", {}), **_data_parts(told_by.data)}
+    if told_by.model.new is None:
+        found["model"] = {**found.get("model", {}), "name_or_path": model_content(told_by.model)}
     contents = {spec: _named(spec, digest) for spec, digest in code.items() if digest}
-    contents |= dict(_models_beside(config))
-    harnesses = config.evaluation.harnesses
+    for key, rewards in told_by.rewards.items():
+        contents |= dict(_reward_models(rewards, key))
+    for key, teacher in told_by.teachers.items():
+        contents[teacher.name_or_path] = model_content(teacher, key)
+    harnesses = told_by.harnesses
     files = dict(_harness_files(harnesses))
     contents |= {
         text: files[path]
@@ -67,7 +70,7 @@ def parts_of(config: RunConfig) -> dict[str, Any]:
         if table in found:
             found[table] = _replaced(found[table], contents)
     packages = None
-    if config.environment.is_used:
+    if plan.code.environment.is_used:
         counted = ("scoring", "training", "model_folders", "files")  # by their content, above
         nothing: Mapping[str, Any] = dict.fromkeys(counted, ())
         packages = digest_of_present(replace(plan.code, **nothing), Path.cwd())
@@ -159,21 +162,6 @@ def _data_parts(data: DataConfig) -> dict[str, Any]:
             for name, source in data.eval_sets.items()
         }
     return parts
-
-
-def _models_beside(config: RunConfig) -> Iterator[tuple[str, Any]]:
-    """Yield the names, as they are written, of models that score or teach, and what they are."""
-    yield from _reward_models(config.rewards, "rewards")
-    if config.evaluation.functions is not None:
-        yield from _reward_models(config.eval_rewards, "evaluation.functions")
-    for name, rewards in config.set_rewards.items():
-        yield from _reward_models(rewards, f"evaluation.sets.{name}")
-    if (teacher := config.algorithm.teacher_model) is not None:
-        yield teacher.name_or_path, model_content(teacher, "algorithm.teacher.name_or_path")
-    for term in config.algorithm.teacher_terms(config.rollout.temperature):
-        if (teacher := term.source) is not None:
-            called = f"algorithm.teachers: {term.name}"
-            yield teacher.name_or_path, model_content(teacher, called)
 
 
 def _reward_models(rewards: RewardsConfig, called: str) -> Iterator[tuple[str, Any]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from mortal_steps.recipes.lineage.ancestry import takes_of
 from mortal_steps.recipes.lineage.naming import folder_of_job
-from mortal_steps.recipes.lineage.origin import INPUTS
 from mortal_steps.recipes.products import OUT, WORK
 from mortal_steps.recipes.products import RECORD as PRODUCT
 from mortal_steps.recipes.record import list_recipes
 from mortal_steps.runs.argument import RECIPES
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.runs.run import Run
 from mortal_steps.store.folders import looks_below
 from mortal_steps.store.identity import IDENTITY_FILE

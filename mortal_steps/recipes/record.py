@@ -34,9 +34,11 @@ Standing = Literal[
 ]
 """`interrupted`: running, and no process drives the recipe; `asks`: a person has to decide;
 `refused`: a gate before it has not let the model pass."""
+Asker = Literal["command", "flow run"]
+"""What asks a person for a decision: a command, after which the recipe is resumed, or a flow run,
+which is suspended and goes on by itself once it is answered."""
 RESUME_AT = "press Resume, in the menu ⋮, at "
-"""Begins what is said of a stage whose question a flow run asks; its page follows. The flow run
-goes on by itself once it is answered."""
+"""Begins what is said of a stage whose question a flow run asks; its page follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +54,8 @@ class StageRecord:
     """Name of its folder and, if it is a run, the run's id. None while an input is missing."""
     headline: str = ""
     """What was reached, why it failed, or what it waits for."""
+    asked_by: Asker = "command"
+    """What asks for the decision, where a person has to decide."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     sha256: str | None = None
     """Digest of its main output."""

@@ -24,6 +24,7 @@ from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, number
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice
+from mortal_steps.runs.recipe_of import recipe_of
 from mortal_steps.statistics.intervals import Interval
 
 Row = Mapping[str, Any]
@@ -225,10 +226,12 @@ def _faults(run: RunSummary, notices: Sequence[Notice]) -> Iterator[str]:
 
 
 def _commands(run: RunSummary) -> Iterator[str]:
-    where = f"{shlex.quote(run.run_id)} --runs-dir {shlex.quote(str(Path(run.run_dir).parent))}"
+    beside = f"--runs-dir {shlex.quote(str(Path(run.run_dir).parent))}"
+    where = f"{shlex.quote(run.run_id)} {beside}"
     commands = [f"mortal show {where}", f"mortal samples {where}"]
     if run.status not in ("completed", "running"):
-        commands.append(f"mortal resume {where}")
+        resumed = recipe_of(Path(run.run_dir)) or run.run_id
+        commands.append(f"mortal resume {shlex.quote(resumed)} {beside}")
     if run.status == "running":
         commands.append(f"mortal stop {where}")
     if earlier := [step for step in run.checkpoints if step < run.max_steps]:

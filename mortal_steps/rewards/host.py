@@ -37,8 +37,6 @@ class RewardHost:
 
     import_timeout_s = 600.0
     """How long importing the functions may take; one may load a model there."""
-    takes_prompt_ids = False
-    """Whether it is given the token ids of prompts, as teachers are."""
 
     def __init__(
         self,
@@ -53,6 +51,8 @@ class RewardHost:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._terms = dict(terms)
+        self.takes_prompt_ids = any(term.takes_prompt_ids for term in terms.values())
+        """Whether it is given the token ids of prompts, as teachers are."""
         self._holds_sandboxes = sandbox is not None and sandbox.kind != "local"
         self.process = HostProcess(
             HANDLER,
@@ -194,8 +194,8 @@ class RewardHost:
 
 
 class ModelHost(RewardHost):
-    """A host for one reward model. What ends it comes from outside, as no user's code runs in it:
-    that is no failure of the completions, and never masks any."""
+    """A host for one reward model or teacher. What ends it comes from outside, as no user's code
+    runs in it: that is no failure of the completions, and never masks any."""
 
     import_timeout_s = 3600.0
     """It may have to come from the hub."""
@@ -222,12 +222,6 @@ class ModelHost(RewardHost):
                     "a row; memory may have run out"
                 )
         return outcomes
-
-
-class TeacherHost(ModelHost):
-    """A host for one teacher, which reads token ids and says log-probabilities of them."""
-
-    takes_prompt_ids = True
 
 
 def _failure(lost: HostLostError, timeout_s: float) -> CallFailure:

@@ -16,8 +16,8 @@ from mortal_steps.plan.held_out import HeldOutSets
 from mortal_steps.plan.loader import load_stored_config, read_toml
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
+from mortal_steps.runs.best import kept, kept_at_the_end, mean_merit, mend_mark
 from mortal_steps.runs.ending import FILE as ENDING
 from mortal_steps.runs.ending import Ended, read_end
 from mortal_steps.runs.lease import Lease, acquire, is_driven
@@ -25,7 +25,6 @@ from mortal_steps.runs.logs import METRICS, TIMINGS, LogMark, RunLogs, read_line
 from mortal_steps.runs.manifest import (
     MANIFEST_FILE,
     RunManifest,
-    has_merit,
     merit_of,
     read_manifest,
     with_evaluated_best,
@@ -172,7 +171,7 @@ class Run:
         self._lease = acquire(self.store)
         self.read_again()
         self._remove_leftovers()
-        self._mend_best()
+        mend_mark(self.store, self.manifest)
         return self._lease
 
     def release(self) -> None:
@@ -195,11 +194,7 @@ class Run:
             is_judged = evaluation is not None and evaluation.step == done
             return merit_of(evaluation.metrics) if evaluation and is_judged else None
         every = self.config.checkpoints.save_steps
-        since = (done - 1) // every * every
-        rows = [row for row in self.metrics() if since < row["step"] <= done and has_merit(row)]
-        merits = [merit_of(row) for row in rows]
-        scored = [merit for merit in merits if merit is not None]
-        return float(sum(scored)) / len(scored) if scored and len(scored) == len(rows) else None
+        return mean_merit(self.metrics(), since=(done - 1) // every * every, done=done)
 
     def is_best(self, score: float | None) -> bool:
         """Return whether no checkpoint so far has such a score. Without a score: False."""
@@ -220,24 +215,18 @@ class Run:
         best_step, best_reward = found.best_step, found.best_reward
         if self.is_best(score):
             best_step, best_reward = saved.step, score
-        known = [c for c in self.manifest.checkpoints if c.step < saved.step] + [saved]
-        later = [c for c in self.manifest.checkpoints if c.step > saved.step]
         keep = self.config.checkpoints
-        last = known[-keep.keep_last :] + later
-        kept = [c for c in known + later if c in last or (keep.keep_best and c.step == best_step)]
-        self.update(checkpoints=tuple(kept), best_step=best_step, best_reward=best_reward)
-        steps = [checkpoint.step for checkpoint in known[-keep.keep_last :]]
+        stay, steps = kept(self.manifest.checkpoints, saved, best_step, keep)
+        self.update(checkpoints=stay, best_step=best_step, best_reward=best_reward)
         # Where the actor works beside a Volume, there are copies here.
         prune_rollouts(self.store, done=saved.step, keep=keep.keep_rollouts, checkpoints=steps)
 
     def note_final(self, final: FinalModel) -> None:
         """Record the final model in the manifest, and remove the checkpoints that a completed run
         does not keep."""
-        known, keep = self.manifest.checkpoints, self.config.checkpoints
+        known = self.manifest.checkpoints
         if known and known[-1].step == self.num_steps:
-            best = self.manifest.best_step if keep.keep_best else None
-            last = known[-keep.num_after_completion :]
-            known = tuple(c for c in known if c in last or c.step == best)
+            known = kept_at_the_end(known, self.manifest.best_step, self.config.checkpoints)
         self.update(final=final, checkpoints=known)
 
     def working_dir(self) -> Path:
@@ -257,15 +246,6 @@ class Run:
             for number, path in self.store.numbered(folder):
                 if number >= self.manifest.step:
                     self.store.remove_leftovers(f"{folder}/{path.name}")
-
-    def _mend_best(self) -> None:
-        """Mark on disk, where the actor reads it, which checkpoint is the best."""
-        step, score = self.manifest.best_step, self.manifest.best_reward
-        marked = checkpoints.find_best(self.store)
-        if step is None or score is None:
-            checkpoints.mark_none_best(self.store)
-        elif marked is None or marked.step != step:
-            checkpoints.mark_best(self.store, step, score)
 
 
 def held_out_sets(run: Run) -> HeldOutSets:

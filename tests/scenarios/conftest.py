@@ -11,7 +11,5 @@ __all__ = ["model_a", "mortal", "prefect", "project", "server"]
 
 @pytest.fixture(scope="module")
 def killable(tmp_path_factory):
-    server = KillableServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.kill()
+    with KillableServer(tmp_path_factory.mktemp("server")) as server:
+        yield server

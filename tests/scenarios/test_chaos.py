@@ -38,11 +38,8 @@ USUAL_S |= {"start_workers": 5.0, "start": 4.0, "flow": 4.0}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    server = KillableServer(tmp_path_factory.mktemp("server"))
-    server.start()
-    yield server
-    server.wait()
-    server.kill()
+    with KillableServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
 def test_a_run_killed_everywhere_ends_with_the_same_bits(server, tmp_path):

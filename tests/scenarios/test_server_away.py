@@ -131,7 +131,7 @@ config = load_config(Path("tiny.toml")).model_copy(update={"run_id": "early"})
 create_run(Path("runs/early"), config, [], [])
 run = find_run(Path("runs"), "early")
 try:
-    _run_flow(config, run, Server(api_url="http://127.0.0.1:9/api"))
+    _run_flow(run, Server(api_url="http://127.0.0.1:9/api"))
 except ServerError as error:
     print(error)
 """

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.recipes.lineage.origin import INPUTS, Origin
+from mortal_steps.recipes.lineage.origin import Origin
 from mortal_steps.recipes.products import RECORD as PRODUCT
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord, StageRecord
 from mortal_steps.recipes.stages import Input, Output, Product
 from mortal_steps.registry.registry import Registry
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.manifest import MANIFEST_FILE, RunManifest
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file

@@ -113,7 +113,7 @@ def perform_in_a_fork(action, **arguments):
         os.close(reads)
         try:
             warn_in_plain_lines()
-            answer = Answer(number=0, value=process.ACTIONS[action](**arguments))
+            answer = Answer(number=0, value=process.perform(action, arguments))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised there
             answer = Answer(number=0, error=error)
         with os.fdopen(writes, "wb") as pipe:

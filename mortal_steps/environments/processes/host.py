@@ -67,7 +67,6 @@ def environment_host(
     options = {"environment": environment, "terms": dict(terms), **asks}
     variables = {**SAME_SETS, **(_no_proxy() if environment.asks else {})}
     if modal is not None:
-        make = import_code(SANDBOX_HOST, "compute.modal.environment")
         begin = Begin(
             handler=handler,
             options=options,
@@ -76,15 +75,7 @@ def environment_host(
             start_timeout_s=START_S,
             server=modal.environment.server if modal.environment else (),
         )
-        host: ForkingHost = make(
-            modal,
-            begin,
-            needed=list(packages_for(environment).values()),
-            code=[*environment.code, *(each for term in terms.values() for each in term.code)],
-            objects=[*environment.files, *(each for term in terms.values() for each in term.files)],
-            before_start=before_start,
-        )
-        return host
+        return _in_sandbox(modal, begin, environment, terms, before_start)
     return HostProcess(
         handler,
         options,
@@ -94,6 +85,25 @@ def environment_host(
         python=environment.python,
         start_timeout_s=START_S,
     )
+
+
+def _in_sandbox(
+    modal: ModalConfig,
+    begin: Begin,
+    environment: EnvironmentConfig,
+    terms: Mapping[str, RewardTerm],
+    before_start: Callable[[], None] | None,
+) -> ForkingHost:
+    """Return the process in a Modal Sandbox, which is given the code that it imports."""
+    host: ForkingHost = import_code(SANDBOX_HOST, "compute.modal.environment")(
+        modal,
+        begin,
+        needed=list(packages_for(environment).values()),
+        code=[*environment.code, *(each for term in terms.values() for each in term.code)],
+        objects=[*environment.files, *(each for term in terms.values() for each in term.files)],
+        before_start=before_start,
+    )
+    return host
 
 
 def sandbox_of(

@@ -24,9 +24,7 @@ from mortal_steps.places.modal.files.volume import RunsVolume
 from mortal_steps.places.modal.files.volume_lease import find_lease, in_use
 from mortal_steps.places.modal.files.volume_runs import download_run
 from mortal_steps.places.modal.messages import Settings
-from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.places.plan import PlacePlan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rewards.plan import CodePlan
 from mortal_steps.rewards.sources import folders_of_models
 from mortal_steps.rollout.weight_sync.table import RELOAD
@@ -139,12 +137,9 @@ async def fetch_reward_models(code: CodePlan, root: Path) -> None:
         await fetch_folder(volume, Path(folder), where)
 
 
-async def spawn_orchestrator(config: RunConfig) -> str:
-    """Let the deployed app drive the run; Modal's id of that call."""
-    options = config.compute.modal
-    orchestrate = for_run(modal.Function.from_name(options.app, "orchestrate"), options)
-    call = await call_with_retries("orchestrate", lambda: orchestrate.spawn.aio(config))
-    return str(call.object_id)
+def deployed_orchestrator(options: ModalConfig) -> Any:
+    """Return the function of the deployed app that drives a run."""
+    return for_run(modal.Function.from_name(options.app, "orchestrate"), options)
 
 
 def for_run(orchestrate: Any, options: ModalConfig) -> Any:

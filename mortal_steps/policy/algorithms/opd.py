@@ -25,7 +25,7 @@ from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 from mortal_steps.policy.plan import TrainerPlan
-from mortal_steps.rewards.kinds.teacher import EngineOfTeacher, TeacherTerm
+from mortal_steps.rewards.kinds.teacher import SHARED, EngineOfTeacher, TeacherTerm
 from mortal_steps.rewards.token_logprobs import TokenLogprobs
 from mortal_steps.types import Rollout
 
@@ -37,7 +37,7 @@ class ServedTeacher(TeacherConfig):
     """`[algorithm.teachers.NAME]`: a model that reward workers run. Its tokens are the
     student's."""
 
-    engine: EngineOfTeacher = "transformers"
+    engine: EngineOfTeacher = SHARED
     """What computes it. `vllm` runs under the interpreter of the rollout workers
     (`compute.local.rollout.python`)."""
     engine_options: Options = Field(default_factory=dict)

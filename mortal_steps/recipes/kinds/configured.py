@@ -9,8 +9,6 @@ from typing import Any
 from mortal_steps.config import ModelConfig
 from mortal_steps.config.rewards import in_full
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.loader import checked, parse_config
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.references import Reference, find_reference, replaced
 from mortal_steps.recipes.stages import NO_REFERENCE, OutputKind, StandIns
 
@@ -29,11 +27,6 @@ REWARDS = re.compile(r"(rewards|evaluation|evaluation\.sets\..+)\.functions(\[\d
 """Keys of rewards in their short form, which may name a model."""
 DECIDED = ("run_id", "runs_dir", "name")
 """Keys that the recipe decides."""
-
-
-def configuration(name: str, values: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration in a stage's table. Raises `ConfigError` that names the stage."""
-    return checked(parse_config(values, origin=f"stages.{name}"))
 
 
 def check_decided(name: str, values: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
-from mortal_steps.plan.parts import Plan
 from mortal_steps.recipes.kinds.sampled import SampledStage
 from mortal_steps.recipes.stages import Job, OutputKind, Say
 from mortal_steps.report.dialogue import completion_text
@@ -70,21 +69,21 @@ class EvaluateStage(SampledStage):
         return load_problems(plan.data, plan.seed, num_made=made, own_rows=own)[1]
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
-        settings = self.settings(job)
-        plan = Plan(settings)
+        plan = self.plan_here(job)
+        sampling, rewards = plan.sampling, plan.scoring.rewards
         problems = self.problems(plan.problems)
         scoring, folder = await self.score(
-            *(plan, problems, settings.eval_sampling, work, say),
-            count=settings.evaluation.num_generations,
-            bounds=shard_bounds(len(problems), settings.num_shards),
+            *(plan, problems, sampling.evaluation, work, say),
+            count=sampling.num_evaluated,
+            bounds=shard_bounds(len(problems), sampling.num_shards),
             stage="evaluate",
         )
         # Rows that nothing holds out are no set of their own.
-        sets = eval_set_sizes(problems) if settings.data.holds_out else {}
+        sets = eval_set_sizes(problems) if plan.problems.data.holds_out else {}
         shards = scoring.shards(folder)
-        means = mean_scores(settings.rewards, shards, sets)
-        scores = Scores(problem_scores(settings.rewards, shards, sets))
-        write_json(out / EVALUATION, _evaluation(means, scores, len(problems), settings.seed))
+        means = mean_scores(rewards, shards, sets)
+        scores = Scores(problem_scores(rewards, shards, sets))
+        write_json(out / EVALUATION, _evaluation(means, scores, len(problems), plan.problems.seed))
         with (out / PROBLEMS).open("w", encoding="utf-8") as file:
             file.writelines(_lines(scoring, folder, scores))
         return means

@@ -11,7 +11,6 @@ from mortal_steps.environments.plan import ProblemsPlan
 from mortal_steps.errors import DataError
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
-from mortal_steps.plan.parts import Plan
 from mortal_steps.recipes.kept_rows import (
     SampleSettings,
     candidates_of,
@@ -54,9 +53,9 @@ class SampleStage(SampledStage):
         return all_problems(plan)
 
     def rows(self) -> Sequence[Mapping[str, Any]] | None:
-        if find_reference(self.config.data.source, "") is not None:
+        if find_reference(self.plan.problems.data.source, "") is not None:
             return None
-        problems = self.problems(Plan(self.config).problems)
+        problems = self.problems(self.plan.problems)
         names = other_columns(problems)
         return [
             {**made_up_row(each.prompt, self._sample.keep), **{n: each.columns[n] for n in names}}
@@ -67,12 +66,12 @@ class SampleStage(SampledStage):
         return ROWS
 
     async def make(self, job: Job, work: Path, out: Path, say: Say) -> Mapping[str, float]:
-        settings = self.settings(job)
-        plan, size = Plan(settings), settings.problems_per_shard
+        plan = self.plan_here(job)
+        size = plan.sampling.problems_per_shard
         problems = self.problems(plan.problems)
         num_problems = len(problems)
         scoring, folder = await self.score(
-            *(plan, problems, settings.sampling, work, say),
+            *(plan, problems, plan.sampling.training, work, say),
             count=self._sample.completions,
             bounds=[(at, min(at + size, num_problems)) for at in range(0, num_problems, size)],
         )

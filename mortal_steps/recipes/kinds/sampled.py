@@ -20,7 +20,6 @@ from mortal_steps.orchestration.trials.opening import passing_workers, settings_
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
 from mortal_steps.recipes.kinds.configured import (
     MODEL,
@@ -54,7 +53,9 @@ class SampledStage(MadeStage):
 
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         super().__init__(name, values, recipe)
-        self.config = self._parsed(self._of_run(values))
+        written = parse_config(self._of_run(values), f"stages.{name}")
+        self.plan = Plan(written.for_evaluation() if self.judges else written)
+        """That of its table as it is written."""
 
     @classmethod
     def of_defaults(
@@ -74,33 +75,30 @@ class SampledStage(MadeStage):
         return found
 
     def computes(self, job: Job) -> Plan | None:
-        return Plan(self.settings(job))
+        return self.plan_here(job)
 
     def parts(self) -> Any:
-        config = self._used(self.config)
-        found = parts_of(config)
+        found, sampling = parts_of(self.plan), self.plan.sampling
         return {
             **found,
             "config": {name: found["config"].get(name) for name in DECIDING},
-            "sampling": dataclasses.asdict(config.sampling),
-            "evaluated": [
-                dataclasses.asdict(config.eval_sampling),
-                config.evaluation.num_generations,
-            ],
-            "template": config.training.template_options,
-            "shards": [config.num_shards, config.problems_per_shard],
+            "sampling": dataclasses.asdict(sampling.training),
+            "evaluated": [dataclasses.asdict(sampling.evaluation), sampling.num_evaluated],
+            "template": self.plan.sampler.template_options,
+            "shards": [sampling.num_shards, sampling.problems_per_shard],
         }
 
     @abstractmethod
     def problems(self, plan: ProblemsPlan) -> list[Problem]:
         """Return the problems that are sampled. Raises `DataError`."""
 
-    def settings(self, job: Job) -> RunConfig:
-        """Return the settings for this machine, with paths in the place of references."""
-        values = with_names_of_stages(self.values, job.values(self.values))
-        values = self._of_run(values)
-        config = self._parsed({**values, "runs_dir": str(job.runs_dir), "run_id": job.id})
-        return self._used(settings_of_trial(config.with_own_seed()))
+    def plan_here(self, job: Job) -> Plan:
+        """Return the plan for this machine, with paths in the place of references."""
+        values = self._of_run(with_names_of_stages(self.values, job.values(self.values)))
+        values |= {"runs_dir": str(job.runs_dir), "run_id": job.id}
+        config = parse_config(values, f"stages.{self.name}").with_own_seed()
+        config = settings_of_trial(config)
+        return Plan(config.for_evaluation() if self.judges else config)
 
     async def score(
         self,
@@ -135,7 +133,8 @@ class SampledStage(MadeStage):
         with tempfile.TemporaryDirectory(prefix="mortal-") as scratch:
             written = self._of_run(self.values)
             values, unknown = with_stand_ins(written, stand_ins, Path(scratch))
-            config = self._used(self._parsed(values).with_own_seed())
+            config = parse_config(values, f"stages.{self.name}").with_own_seed()
+            config = config.for_evaluation() if self.judges else config
             has_model = all(each.key != MODEL for each in unknown)
             if has_model:
                 config = settings_of_trial(config)
@@ -170,13 +169,3 @@ class SampledStage(MadeStage):
             # What is sampled is a whole model.
             kept["model"] = {key: value for key, value in model.items() if key != "quantization"}
         return kept
-
-    def _used(self, config: RunConfig) -> RunConfig:
-        """Return the configuration with which it samples, and no other rewards than it uses."""
-        if not self.judges:
-            return config
-        evaluation = config.evaluation.model_copy(update={"functions": None})
-        return config.for_evaluation().model_copy(update={"evaluation": evaluation})
-
-    def _parsed(self, values: Mapping[str, Any]) -> RunConfig:
-        return parse_config(values, f"stages.{self.name}")

@@ -12,6 +12,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
 from mortal_steps.orchestration.open_run import follow_link
+from mortal_steps.plan.loader import checked, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.algorithm import OF_COMPLETIONS
@@ -19,7 +20,6 @@ from mortal_steps.recipes.file import merged
 from mortal_steps.recipes.identity import CODE_TABLES, parts_of
 from mortal_steps.recipes.kinds.configured import (
     check_decided,
-    configuration,
     wanted_at,
     with_names_of_stages,
     with_stand_ins,
@@ -42,6 +42,11 @@ def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 LATER = "it is checked once {} has made its model"
+
+
+def configuration(name: str, values: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration in a stage's table. Raises `ConfigError` that names the stage."""
+    return checked(parse_config(values, origin=f"stages.{name}"))
 
 
 class TrainStage(RunStage):
@@ -75,7 +80,7 @@ class TrainStage(RunStage):
     def parts(self) -> Any:
         # It decides where a run ends, and so which model it leaves.
         until = self._written.training.until.model_dump(mode="json", exclude_defaults=True)
-        return {**parts_of(self._written), **({"until": until} if until else {})}
+        return {**parts_of(Plan(self._written)), **({"until": until} if until else {})}
 
     def written(self) -> RunConfig:
         return self._written

@@ -14,9 +14,8 @@ from typing import Any
 from mortal_steps.recipes.lineage.code import Code, code_around
 from mortal_steps.recipes.references import find_reference
 from mortal_steps.recipes.stages import Input, Job, RunStage, Stage
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.store import RunStore
-
-INPUTS = "inputs.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from mortal_steps.errors import MortalError
 from mortal_steps.recipes.file import merged
 from mortal_steps.recipes.progress import in_words
-from mortal_steps.recipes.record import RESUME_AT, RecipeRecord, StageRecord
+from mortal_steps.recipes.record import Asker, RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
 from mortal_steps.report.curve_points import Point, curve_points
@@ -90,18 +90,18 @@ def look_at_stages(record: RecipeRecord, runs_dir: Path) -> list[StageView]:
 
 def how_to_go_on(record: RecipeRecord, where: str = "") -> str:
     """Return what a person does next; empty where there is nothing to do."""
-    asking = [stage.headline for stage in record.stages.values() if stage.standing == "asks"]
+    asking = [stage for stage in record.stages.values() if stage.standing == "asks"]
     resume = f"mortal resume {record.name}{where}"
     if asking and record.status != "running":
-        return then(asking[0], resume)
+        return then(asking[0].headline, asking[0].asked_by, resume)
     if record.status in ("failed", "stopped", "interrupted", "waiting"):
         return f"`{resume}` goes on; what is complete is not made again"
     return ""
 
 
-def then(how: str, resume: str) -> str:
+def then(how: str, asked_by: Asker, resume: str) -> str:
     """Return how a question is answered, and what goes on with the recipe then."""
-    return how if how.startswith(RESUME_AT) else f"{how}; then `{resume}` goes on"
+    return how if asked_by == "flow run" else f"{how}; then `{resume}` goes on"
 
 
 def stands(record: RecipeRecord) -> str:

@@ -80,8 +80,11 @@ class ModelTerm(RewardTerm, extra="forbid"):
     def needs_gpu(self) -> bool:
         return self.device.startswith("cuda")
 
-    def with_template(self, options: dict[str, Any]) -> ModelTerm:
-        """Return the same with options for the chat template, unless it has some."""
+    @property
+    def is_model(self) -> bool:
+        return True
+
+    def with_template(self, options: dict[str, Any]) -> Self:
         if self.chat_template_kwargs is not None:
             return self
         return self.model_copy(update={"chat_template_kwargs": options})

@@ -5,6 +5,7 @@ A run has those of `[algorithm.teachers.NAME]`; no entry of `[[rewards.terms]]` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -20,12 +21,15 @@ from mortal_steps.models.local_folder import check_folder
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.users_code.loading import import_code
 
-MODELS = {
+EngineOfTeacher = Literal["transformers", "vllm"]
+SHARED: EngineOfTeacher = "transformers"
+"""The engine that needs no other interpreter than the reward workers'; a teacher's default."""
+MODELS: Mapping[EngineOfTeacher, str] = {
     "transformers": "mortal_steps.rewards.teacher_model:TeacherModel",
     "vllm": "mortal_steps.rewards.vllm_teacher:VllmTeacher",
 }
 """By engine. Imported when they are loaded: torch takes seconds."""
-EngineOfTeacher = Literal["transformers", "vllm"]
+GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 class TeacherTerm(RewardTerm, extra="forbid"):
@@ -37,7 +41,7 @@ class TeacherTerm(RewardTerm, extra="forbid"):
     teacher: str
     """Its NAME in the configuration."""
     model: ModelConfig
-    engine: EngineOfTeacher = "transformers"
+    engine: EngineOfTeacher = SHARED
     engine_options: Options = Field(default_factory=dict)
     device: str
     batch_size: int
@@ -66,7 +70,38 @@ class TeacherTerm(RewardTerm, extra="forbid"):
 
     @property
     def needs_engine(self) -> str | None:
-        return None if self.engine == "transformers" else self.engine
+        return None if self.engine == SHARED else self.engine
+
+    @property
+    def is_model(self) -> bool:
+        return True
+
+    @property
+    def takes_prompt_ids(self) -> bool:
+        return True
+
+    def process_variables(self, visible: str | None) -> dict[str, str]:
+        """Return what an engine of its own reads once: the number of threads, and the GPU that it
+        has. Raises `RewardError` for a GPU that is not there."""
+        if self.needs_engine is None:
+            return {}
+        found = {"OMP_NUM_THREADS": str(self.threads)}
+        if self.device.startswith("cuda:"):
+            number = self.device.partition(":")[2]
+            found[GPUS] = number if visible is None else self._gpu(int(number), visible)
+        return found
+
+    def _gpu(self, number: int, visible: str) -> str:
+        """Return the GPU with this number among those that are visible. Raises `RewardError` if
+        there are not so many."""
+        gpus = [each for each in visible.split(",") if each]
+        if number >= len(gpus):
+            raise RewardError(
+                f"algorithm.teachers.{self.teacher}.device = {self.device!r}, and {GPUS} = "
+                f"{visible!r} shows {len(gpus)} GPUs to reward workers; choose one of these, or "
+                "give reward workers more in compute.local.reward.devices"
+            )
+        return gpus[number]
 
     def longest(self, context: int | None) -> int | None:
         """Return how many tokens a prompt and its completion may have, for a model that takes

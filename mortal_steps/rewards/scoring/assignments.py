@@ -1,7 +1,7 @@
 """The hosts that a configuration's rewards are assigned to, and what these are given.
 
-One host has the functions, one each a reward model or a teacher, and a term that asks for
-processes of its own has those.
+One host has the functions, each reward that is a model has one, and a term that asks for processes
+of its own has those.
 """
 
 import functools
@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.config import ComputeConfig, RewardsConfig, RewardTerm
-from mortal_steps.errors import ConfigError, RewardError
+from mortal_steps.config import ComputeConfig, RewardsConfig
+from mortal_steps.errors import ConfigError
 from mortal_steps.hosts.process import visible_environment
-from mortal_steps.rewards.host import ModelHost, RewardHost, TeacherHost
+from mortal_steps.rewards.host import ModelHost, RewardHost
 from mortal_steps.rewards.judge.ledger import JudgedRun
-from mortal_steps.rewards.kinds.model import ModelTerm
-from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.sandbox.executors import ExecutorSettings
 from mortal_steps.scores import reward_names
 from mortal_steps.system.resources import num_cores
 
-GPUS = "CUDA_VISIBLE_DEVICES"
 OF_THE_HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 """What a model of the hub may ask for. Its process runs no code but MORTAL's."""
 SHARE = 0.8
@@ -54,10 +51,9 @@ def assign(
     takes `template_options`; the other parameters are explained at `RewardHost`."""
     named = zip(reward_names(rewards), rewards.all_terms, strict=True)
     terms = {name: term for name, term in named if not term.with_environment}
-    models = {name: term for name, term in terms.items() if isinstance(term, ModelTerm)}
-    teachers = {name: term for name, term in terms.items() if isinstance(term, TeacherTerm)}
+    models = {name: term for name, term in terms.items() if term.is_model}
     own = {name: term for name, term in terms.items() if term.own_processes}
-    shared = {name: term for name, term in terms.items() if name not in {*models, *teachers, *own}}
+    shared = {name: term for name, term in terms.items() if name not in {*models, *own}}
     num_hosts = bool(shared) + sum(term.own_processes or 0 for term in own.values())
     sharing = rewards.num_reward_workers * max(1, num_hosts)
     make_host = functools.partial(
@@ -69,50 +65,19 @@ def assign(
         before_start=before_start,
     )
     assignments = [Assignment(names=tuple(shared), hosts=[make_host(shared)])] if shared else []
-    alone: dict[str, RewardTerm] = {
-        **{name: model.with_template(template_options) for name, model in models.items()},
-        **teachers,
-    }
-    for name, term in alone.items():
-        kind = TeacherHost if name in teachers else ModelHost
-        host = kind(
-            {name: term},
+    for name, term in models.items():
+        host = ModelHost(
+            {name: term.with_template(template_options)},
             passed_on={*compute.local.reward.env, *rewards.credentials, *OF_THE_HUB},
             before_start=before_start,
-            **(process_of(term, compute) if isinstance(term, TeacherTerm) else {}),
+            python=compute.local.rollout.python if term.needs_engine else None,
+            variables=term.process_variables(os.environ.get("CUDA_VISIBLE_DEVICES")),
         )
         assignments.append(Assignment(names=(name,), hosts=[host]))
     for name, term in own.items():
         hosts = [make_host({name: term}) for _ in range(term.own_processes or 1)]
         assignments.append(Assignment(names=(name,), hosts=hosts, by_problem=term.by_problem))
     return assignments
-
-
-def process_of(teacher: TeacherTerm, compute: ComputeConfig) -> dict[str, Any]:
-    """Return the interpreter of a teacher's process with an engine of its own, and what such an
-    engine reads once: the number of threads, and the GPU that it has among those of this process.
-    Raises `RewardError` for a GPU that is not there."""
-    if teacher.needs_engine is None:
-        return {}
-    variables = {"OMP_NUM_THREADS": str(teacher.threads)}
-    if teacher.device.startswith("cuda:"):
-        number = teacher.device.partition(":")[2]
-        visible = os.environ.get(GPUS)
-        variables[GPUS] = number if visible is None else _gpu_of(teacher, int(number), visible)
-    return {"python": compute.local.rollout.python, "variables": variables}
-
-
-def _gpu_of(teacher: TeacherTerm, number: int, visible: str) -> str:
-    """Return the GPU with this number among those that CUDA_VISIBLE_DEVICES names. Raises
-    `RewardError` if there are not so many."""
-    gpus = [each for each in visible.split(",") if each]
-    if number >= len(gpus):
-        raise RewardError(
-            f"algorithm.teachers.{teacher.teacher}.device = {teacher.device!r}, and {GPUS} = "
-            f"{visible!r} shows {len(gpus)} GPUs to reward workers; choose one of these, or give "
-            "reward workers more in compute.local.reward.devices"
-        )
-    return gpus[number]
 
 
 def sandbox_settings(

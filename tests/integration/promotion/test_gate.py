@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mortal.trainer import process
+from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.trials.opening import judging_plan
@@ -98,10 +98,10 @@ def test_a_model_is_judged_by_other_problems_on_request(runs, registry, counted,
 def test_a_trainer_evaluates_on_its_runs_problems_or_on_others(runs, trained):
     (trained / "others.jsonl").write_text('{"prompt": "a=", "answer": "a"}\n')
     run_dir = runs["second"].store.root.absolute()
-    assert process.evaluate(run_dir, {}) == runs["second"].manifest.evaluation.metrics
-    others = process.evaluate(run_dir, {"eval_source": "others.jsonl"})
+    assert judging.evaluate(run_dir, {}) == runs["second"].manifest.evaluation.metrics
+    others = judging.evaluate(run_dir, {"eval_source": "others.jsonl"})
     assert others.keys() == {"lottery", "reward"}
-    both = process.evaluate(run_dir, {"eval_sets": {"one": "others.jsonl"}})
+    both = judging.evaluate(run_dir, {"eval_sets": {"one": "others.jsonl"}})
     assert both["eval_one_reward"] == both["reward"]
 
 

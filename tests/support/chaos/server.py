@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Self
 
 from mortal.server.files import DATABASE, SQLITE, VARIABLE
 from mortal.server.local_server import answers
@@ -31,6 +32,14 @@ class KillableServer:
         self.api_url = f"http://127.0.0.1:{self._port}/api"
         self._process: subprocess.Popen[bytes] | None = None
         self._coming_back: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.wait()
+        self.kill()
 
     def start(self) -> None:
         """Start it, for the first time or again, and wait until it answers."""

@@ -16,7 +16,7 @@ import mortal
 from mortal import migrating
 from mortal.cli import app
 from mortal.migrating import OF_TRL, of_strings
-from mortal.remote.modal_run import settings_of
+from mortal.remote.modal_run import flags_on_modal
 from mortal.trainer.settings import KEYS
 from mortal_steps.errors import MortalError, RewardError
 from mortal_steps.flags import FLAGS
@@ -79,7 +79,8 @@ def value_at(config, key):
 
 
 def on_modal(flags):
-    return settings_of(None, modal_run("-m", f"{APP}::main", *shlex.split(flags))[1])
+    given = modal_run("-m", f"{APP}::main", *shlex.split(flags))[1]
+    return load_config(None, flags=flags_on_modal(given))
 
 
 @pytest.mark.parametrize(("before", "now"), rows("Commands"))

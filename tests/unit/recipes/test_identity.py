@@ -8,6 +8,7 @@ import pytest
 
 from mortal_steps.errors import DataError, ModelError
 from mortal_steps.plan.loader import parse_config, write_key
+from mortal_steps.plan.parts import Plan
 from mortal_steps.recipes.identity import parts_of
 
 REWARDS = "from words import LONG\n\ndef long(completions, **_):\n    return [LONG] * 2\n"
@@ -67,7 +68,7 @@ def parts(changes=None):
     values = values_of_project()
     for key, value in (changes or {}).items():
         write_key(values, key, value)
-    return json.dumps(parts_of(parse_config(values)), sort_keys=True)
+    return json.dumps(parts_of(Plan(parse_config(values))), sort_keys=True)
 
 
 def rename(old, new):

@@ -8,10 +8,11 @@ from mortal_steps.config import ComputeConfig
 from mortal_steps.errors import ConfigError
 from mortal_steps.recipes.costs import within_budget
 from mortal_steps.recipes.file import override_recipe, parse_recipe
-from mortal_steps.recipes.lineage.origin import INPUTS, Origin
+from mortal_steps.recipes.lineage.origin import Origin
 from mortal_steps.recipes.places import Taken, fits
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.stages import Job
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.store import RunStore
 from tests.support.made_up_gpus import let_there_be, several
 from tests.support.recipes import Nothing

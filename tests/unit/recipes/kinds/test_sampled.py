@@ -61,8 +61,8 @@ def test_defaults_of_training_and_of_sets_are_for_other_stages(kind):
     )
     own = first.stages["own"]
     assert not own.references
-    assert own.config.training.template_options == {"enable_thinking": False}
-    assert own.config.training.batch_size == TINY["training"]["batch_size"]
+    assert own.plan.trainer.training.template_options == {"enable_thinking": False}
+    assert own.plan.trainer.training.batch_size == TINY["training"]["batch_size"]
     assert own.identity(()) == second.stages["own"].identity(())
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from mortal_steps.errors import ConfigError, ModelError
-from mortal_steps.recipes.kinds.configured import ANY_REWARD, configuration, with_stand_ins
-from mortal_steps.recipes.kinds.train import TrainStage
+from mortal_steps.recipes.kinds.configured import ANY_REWARD, with_stand_ins
+from mortal_steps.recipes.kinds.train import TrainStage, configuration
 from mortal_steps.recipes.references import Reference
 from tests.support.project import write_project
 from tests.support.recipes import TINY, Nothing

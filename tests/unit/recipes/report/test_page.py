@@ -1,12 +1,16 @@
 """The page of a recipe."""
 
 import re
+import shutil
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from mortal_steps.recipes.report.page import RecipePage, page_html, write_page
 from mortal_steps.recipes.report.view import how_to_go_on, look_at_stages
+from mortal_steps.report.status import status_of
+from mortal_steps.runs.recipe_of import resume_argument
+from mortal_steps.runs.run import find_run
 from tests.support.made_recipe import GRPO, SFT
 
 
@@ -66,3 +70,14 @@ def test_how_to_go_on_is_told_where_there_is_something_to_do(letters):
     asks = replace(record.stages["grpo"], standing="asks", headline="`mortal promote x` asks")
     waiting = replace(record, status="waiting", stages={**record.stages, "grpo": asks})
     assert how_to_go_on(waiting) == "`mortal promote x` asks; then `mortal resume letters` goes on"
+    asks = replace(asks, headline="press Resume", asked_by="flow run")
+    assert how_to_go_on(replace(waiting, stages={"grpo": asks})) == "press Resume"
+
+
+def test_a_killed_stage_is_continued_with_its_recipe(letters):
+    run = find_run(letters.runs_dir, GRPO)
+    run.update(status="failed", final=None, step=1)
+    assert status_of(run).waits_for == "mortal resume letters"
+    assert resume_argument(run.store.root) == "letters"
+    shutil.rmtree(letters.store.root)  # the run stays where the recipe is gone
+    assert status_of(run).waits_for == f"mortal resume {GRPO}"
