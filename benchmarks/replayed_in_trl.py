@@ -24,6 +24,7 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 import mortal
+from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.samples import trained_on
 from mortal_steps.rewards.loading import load_term
 from mortal_steps.runs.run import Run, find_run
@@ -53,7 +54,7 @@ def train(
         "shuffle_dataset": False,  # the problems are in the order in which the run took them
     }
     arguments = {
-        "model": config.model.name_or_path,
+        "model": first_model(run.store, run.plan.actor, run.info.dataset_fingerprint),
         "reward_funcs": [load_term(term) for term in config.rewards.all_terms],
         "train_dataset": Dataset.from_list([{"prompt": p.prompt, **p.columns} for p in problems]),
         "callbacks": list(callbacks),

@@ -8,15 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.efficiency.tasks import write_task
+from benchmarks.efficiency.tasks import TASKS, write_task
 from benchmarks.jobs import ROOT
 from mortal_steps.plan.loader import load_config
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.types import Evaluation
 from tests.support import bare_flow
-
-EVERY = 10
-"""Steps between two evaluations."""
 
 
 class Reached(BaseException):
@@ -26,18 +23,25 @@ class Reached(BaseException):
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(job["folder"])
     folder.mkdir()
+    task = TASKS[job["task"]]
     write_task(job["task"], folder)
     config = load_config(
-        ROOT / "deployments/configs/demo.toml",
+        ROOT / "deployments/configs" / task.config,
         [
             *(f"data.source={folder}/train.jsonl", f"data.eval_source={folder}/eval.jsonl"),
+            *("data.options={}", "data.eval_samples=0", "rewards.weights=[1.0]"),
             *('rewards.functions=["rewards.py:right"]', "run_id=run", "rollout.num_shards=1"),
-            *(f"evaluation.eval_steps={EVERY}", "evaluation.temperature=1.0"),
+            *(f"evaluation.eval_steps={task.every}", "evaluation.temperature=1.0"),
             *("checkpoints.save_steps=1000000", f"training.max_steps={job['max_steps']}"),
             f"seed={job['seed']}",
             *job["overrides"],
         ],
     )
+    if config.model.new is None:
+        model = config.model.model_copy(
+            update={"name_or_path": str(ROOT / config.model.name_or_path)}
+        )
+        config = config.model_copy(update={"model": model})
     began = time.process_time()
     with bare_flow.bare_in(folder):
         reached = _train(config, job["goal"])

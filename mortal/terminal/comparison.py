@@ -7,7 +7,7 @@ import typer
 
 from mortal.terminal.console import print_columns
 from mortal_steps.report.comparison import COUNTED, Compared, Comparison
-from mortal_steps.report.units import number
+from mortal_steps.report.units import money, number
 
 VALUE_CHARS = 40
 
@@ -26,7 +26,7 @@ def show_comparison(found: Comparison) -> None:
             str(run.steps),
             f"{run.tokens:,}",
             "-" if run.hours is None else f"{run.hours:.3g}",
-            *(["-" if run.dollars is None else f"{run.dollars:.2f}"] if cost else []),
+            *(["-" if run.dollars is None else money(run.dollars)] if cost else []),
             _merit(run),
             number(run.best),
             "-" if run.best_step is None else str(run.best_step),

@@ -24,7 +24,7 @@ from mortal_steps.report.summary import (
 )
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.units import byte_size, counted, duration, number
+from mortal_steps.report.units import byte_size, counted, duration, money, number
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.verify import RunCheck
@@ -154,13 +154,13 @@ def _show_model(run: RunSummary) -> None:
 
 def _show_costs(run: RunSummary) -> None:
     if run.cost:
-        kinds = [f"{kind} {dollars:.2f}" for kind, dollars in run.cost["by_kind"].items()]
-        line("cost", f"${run.cost['total']:.2f}, estimated: {', '.join(kinds)}")
+        kinds = [f"{kind} {money(dollars)}" for kind, dollars in run.cost["by_kind"].items()]
+        line("cost", f"${money(run.cost['total'])}, estimated: {', '.join(kinds)}")
     if run.judge:
         line(
             "judge",
             f"{run.judge['answers']:,} answers: {run.judge['prompt_tokens']:,} tokens in, "
-            f"{run.judge['completion_tokens']:,} out, ${run.judge['dollars']:.4f}",
+            f"{run.judge['completion_tokens']:,} out, ${money(run.judge['dollars'])}",
         )
 
 
@@ -192,8 +192,8 @@ def _show_timings(run: RunSummary) -> None:
     cells = table_cells(rows)
     if run.cost:
         for row, cell in zip(rows, cells, strict=True):
-            price = f"${run.cost['by_stage'].get(row.stage, 0.0):.4f}"
-            cell["cost"] = "" if row.is_part else price
+            price = run.cost["by_stage"].get(row.stage, 0.0)
+            cell["cost"] = f"${money(price)}" if price and not row.is_part else ""
     _show_table("where the time went", cells)
 
 

@@ -16,7 +16,7 @@ from mortal_steps.recipes.report.picture import WORDS
 from mortal_steps.recipes.report.view import DIGITS, StageView, how_to_go_on, stands
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import PAGE
-from mortal_steps.report.units import duration, moment
+from mortal_steps.report.units import duration, moment, money
 from mortal_steps.runs.argument import run_argument
 
 HEADING = ("stage", "kind", "state", "took", "digest", "begins with")
@@ -29,7 +29,7 @@ def show_recipe(folder: RecipeFolder, record: RecipeRecord, stages: Sequence[Sta
         line("error" if record.status == "failed" else "reason", record.error)
     line("began", f"{duration(time.time() - record.began_at)} ago")
     if dollars := sum(stage.dollars or 0.0 for stage in stages):
-        line("cost", f"${dollars:.2f}, estimated")
+        line("cost", f"${money(dollars)}, estimated")
     line("files", str(folder.store.root))
     if folder.store.path(PAGE).exists():
         line("report", str(folder.store.path(PAGE)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mortal.reading import SavedRun, table
 from mortal_steps.report.summary import RunSummary, summarize
-from mortal_steps.report.units import number
+from mortal_steps.report.units import money, number
 from mortal_steps.runs.run import find_run
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class TrainingResult:
         if run.eval:
             facts.append(("held_out", ", ".join(f"{k} {v:.3f}" for k, v in run.eval.items())))
         if run.cost:
-            facts.append(("cost", f"${self.cost:.2f}"))
+            facts.append(("cost", f"${money(self.cost)}"))
         if run.final_weights_sha256:
             facts.append(("sha256", run.final_weights_sha256[:12]))
         facts.append(("run_dir", run.run_dir))

@@ -25,9 +25,11 @@ class Nature(enum.Enum):
     fingerprint."""
     STATE = enum.auto()
     """What a checkpoint contains; so a fork cannot have another value."""
+    NO_STATE = enum.auto()
+    """Nothing that a checkpoint contains, whichever keys a kind of the table has."""
 
 
-NO_NUMBERS, STATE = Nature.NO_NUMBERS, Nature.STATE
+NO_NUMBERS, STATE, NO_STATE = Nature.NO_NUMBERS, Nature.STATE, Nature.NO_STATE
 
 
 class StateOptions:
@@ -79,6 +81,8 @@ def shapes_state(section: type[BaseModel], key: str) -> bool:
         if at is None:  # an option for a library, of which the table's own metadata speaks
             return part in options
         field = at.model_fields.get(part)
+        if field is not None and NO_STATE in field.metadata:
+            return False
         if field is None or STATE in field.metadata:  # None: a setting of a kind that a user wrote
             return True
         marks = [mark for mark in field.metadata if isinstance(mark, StateOptions)]

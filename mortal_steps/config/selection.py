@@ -1,6 +1,6 @@
 """`[selection]`: which problems a step samples, and which of their groups it trains on."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, SerializeAsAny
 
@@ -26,6 +26,11 @@ class SelectionConfig(Section, extra="allow"):
     group where these differ. `dynamic`: further problems until the batch has groups whose rewards
     differ (DAPO). Or a generator of your own, as `file.py:name` or `module:name`
     (docs/selection.md)."""
+
+    def begun(self) -> Self:
+        """Return the settings with which a new run begins: a default that this version chooses
+        otherwise than an earlier one has a value."""
+        return self
 
     def check(self, training: TrainingConfig) -> None:
         """Raise `ValueError` for what does not go with these settings of `[training]`."""

@@ -17,6 +17,7 @@ from mortal_steps.config.environment import Environment, EnvironmentConfig
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.field_metadata import (
     NO_NUMBERS,
+    NO_STATE,
     Decides,
     Trl,
     identity_of,
@@ -68,11 +69,11 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     rollout: RolloutConfig = RolloutConfig()
-    environment: Environment = EnvironmentConfig()
+    environment: Annotated[Environment, NO_STATE] = EnvironmentConfig()
     rewards: RewardsConfig = RewardsConfig()
     algorithm: Algorithm = Field(default_factory=grpo)
     training: TrainingConfig = TrainingConfig()
-    selection: Selection = Field(default_factory=everything)
+    selection: Annotated[Selection, NO_STATE] = Field(default_factory=everything)
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: Annotated[CheckpointsConfig, NO_NUMBERS] = CheckpointsConfig()
     retention: Annotated[RetentionConfig, NO_NUMBERS] = RetentionConfig()

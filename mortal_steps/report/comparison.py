@@ -34,6 +34,10 @@ COUNTED: Collection[By] = ("tokens", "steps")
 MISSING = "-"
 WIDTH, HEIGHT, DPI = 9.0, 4.5, 110
 MOST_TICKS = 6
+FAR = 8.0
+"""Where a run has used so many times what all have, the picture is logarithmic beyond that."""
+LINEAR = 2.0
+"""Width of its linear part, in decades of the other."""
 NAME_CHARS = 32
 
 Row = Mapping[str, Any]
@@ -176,10 +180,16 @@ def _tokens(rows: Sequence[Row]) -> list[int]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values by dotted keys; a table in a list is named, or numbered."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict) and value:
             found |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+            names = [one.get("name") for one in value]
+            for number, one in enumerate(value):
+                name = names[number] if names.count(names[number]) == 1 else None
+                found |= _flat(one, f"{prefix}{key}[{name or number}].")
         else:
             found[f"{prefix}{key}"] = value
     return found
@@ -195,29 +205,46 @@ def picture(runs: Sequence[Run], comparison: Comparison) -> bytes:
     """Draw a PNG of training and of the held-out scores, against what they have used."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     training, held_out = figure.subplots(1, 2)
     merit = "loss" if comparison.metric == "loss" else "reward"
-    by = comparison.by
+    most = 0.0
     for run, compared in zip(runs, comparison.runs, strict=True):
-        used = _used(run, compared.name, by)
+        used = _used(run, compared.name, comparison.by)
+        most = max(most, *used.values())
         _draw(training, compared.name, run.metrics(), merit, used, smooth=True)
         _draw(held_out, compared.name, run.logs.read(EVALUATIONS), comparison.metric, used)
-    training.set(title="training", xlabel=AXES[by], ylabel=f"mean {merit}")
-    held_out.set(title="held out", xlabel=AXES[by], ylabel=comparison.metric)
+    training.set(title="training", ylabel=f"mean {merit}")
+    held_out.set(title="held out", ylabel=comparison.metric)
     for axes in (training, held_out):
         axes.grid(alpha=0.3)
-        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=by in COUNTED))
-        if by in COUNTED:
-            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    held_out.axvline(comparison.same, color="grey", linestyle=":", linewidth=1)
+        axes.axvline(comparison.same, color="grey", linestyle=":", linewidth=1)
+        _scale(axes, comparison, most)
     held_out.legend(loc="best", fontsize="x-small", framealpha=0.6)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
     return drawn.getvalue()
+
+
+def _scale(axes: Axes, comparison: Comparison, most: float) -> None:
+    """Set up the axis of what was used. Where one run has used far more than another, what lies
+    beyond the dotted line is logarithmic, so that there is something to see before it."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+
+    label = AXES[comparison.by]
+    if most > FAR * comparison.same > 0:
+        axes.set_xscale("symlog", linthresh=comparison.same, linscale=LINEAR)
+        axes.set_xlim(0, 1.2 * most)
+        axes.set_xlabel(f"{label} (logarithmic beyond the dotted line)")
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    else:
+        axes.set_xlabel(label)
+        whole = comparison.by in COUNTED
+        axes.xaxis.set_major_locator(MaxNLocator(MOST_TICKS, integer=whole))
+    if comparison.by in COUNTED:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _draw(

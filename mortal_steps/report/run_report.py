@@ -21,7 +21,7 @@ from mortal_steps.report.samples import Sample
 from mortal_steps.report.selection import selection_in_words
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import table_cells
-from mortal_steps.report.units import counted, duration, number
+from mortal_steps.report.units import counted, duration, money, number
 from mortal_steps.runs.manifest import merit_of
 from mortal_steps.runs.notices import Notice
 from mortal_steps.runs.recipe_of import recipe_of
@@ -87,7 +87,7 @@ def _heading(run: RunSummary) -> Iterator[str]:
         about.append(f"model {name}")
     about.append(f"{run.num_tokens:,} tokens sampled for training")
     if run.cost:
-        about.append(f"${run.cost['total']:.2f}, estimated")
+        about.append(f"${money(run.cost['total'])}, estimated")
     yield " · ".join(about)
 
 
@@ -172,7 +172,7 @@ def _timings(run: RunSummary) -> Iterator[str]:
         return
     cells = []
     for row, texts in zip(rows, table_cells(rows), strict=True):
-        price = "" if row.is_part or not cost else f"${cost['by_stage'].get(row.stage, 0.0):.2f}"
+        price = "" if row.is_part or not cost else f"${money(cost['by_stage'].get(row.stage, 0.0))}"
         priced = {"cost": price} if cost else {}
         cell = code(row.stage) if row.is_part else row.stage
         cells.append({**texts, "stage": cell, **priced, "": bar(row.share)})

@@ -1,5 +1,6 @@
 """Formats numbers for people."""
 
+import math
 from datetime import datetime
 
 
@@ -21,6 +22,12 @@ def clock(seconds: float) -> str:
 def number(value: float | None) -> str:
     """Format a reward; `-` where nothing was scored."""
     return "-" if value is None else f"{value:.3f}"
+
+
+def money(dollars: float) -> str:
+    """Format dollars: whole cents or, of less than ten, two digits."""
+    digits = 1 - math.floor(math.log10(dollars)) if 0 < dollars < 0.095 else 2
+    return f"{dollars:.{digits}f}"
 
 
 def drawn(temperature: float) -> str:

@@ -1,6 +1,6 @@
 """`[selection] type = "curriculum"`: problems that the policy solves about half of the time."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -11,6 +11,8 @@ FEW = 3.0
 """Groups, old ones counted less, with which a value of the column says something by itself."""
 LEAST = 1e-3
 """Added to both parameters of a beta distribution, which have to be above 0."""
+REST = 0.5
+"""What new runs begin with."""
 
 
 class Curriculum(SelectionConfig, extra="forbid"):
@@ -32,6 +34,13 @@ class Curriculum(SelectionConfig, extra="forbid"):
     """Steps after which what a problem has shown counts half."""
     prior: float = Field(2.0, gt=0)
     """Completions that the column's value counts for."""
+    rest: float | None = Field(None, ge=0, le=1)
+    """Part of its promise that a problem lacks when it was just sampled, and half of which it has
+    again after `half_life` steps. So rows that are alike take turns. Default: 0.5; 0 in a run that
+    was begun before there was this key."""
+
+    def begun(self) -> Self:
+        return self.model_copy(update={"rest": REST}) if self.rest is None else self
 
     def rounds(self, draw: Draw) -> Rounds:
         size = draw.batch_size
@@ -44,18 +53,19 @@ class Curriculum(SelectionConfig, extra="forbid"):
         return range(size)
 
     def _promise(self, draw: Draw, row: int) -> float:
-        """Draw a pass rate of the problem and return the variance of its rewards."""
+        """Draw a pass rate of the problem and return the variance of its rewards, or less where the
+        problem was sampled lately."""
         right, wrong = draw.by_value.get(draw.value_of(row), (0.0, 0.0))
         # What is not known counts as half a completion: more, and a dataset that is mostly too
         # hard would take in many of its rows by mistake.
         unknown = 0.5 / draw.num_generations
         mean = (right + unknown) / (right + wrong + 2 * unknown)
         weight = self.prior if right + wrong > FEW else 1.0
-        own_right = own_wrong = 0.0
+        own_right = own_wrong = faded = 0.0
         if (seen := draw.seen.get(row)) is not None:
             faded = 0.5 ** ((draw.step - seen.last_step) / self.half_life)
             own_right, own_wrong = seen.right * faded, seen.wrong * faded
         rate = draw.random.betavariate(
             mean * weight + own_right + LEAST, (1 - mean) * weight + own_wrong + LEAST
         )
-        return rate * (1 - rate)
+        return rate * (1 - rate) * (1 - (self.rest or 0.0) * faded)

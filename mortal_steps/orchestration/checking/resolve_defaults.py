@@ -21,7 +21,7 @@ from mortal_steps.orchestration.checking.own_rewards import (
     with_own_rewards,
 )
 from mortal_steps.places.base import place_of
-from mortal_steps.plan.loader import find_key, write_key
+from mortal_steps.plan.loader import MISSING, find_key, write_key
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import TrainerPlan
@@ -43,11 +43,13 @@ RESOLVED = (
     "rollout.weight_sync",
     "training.gradient_accumulation_steps",
     "training.lora.publish",
+    "selection.rest",
     "compute.local.actor.threads",
     "compute.local.rollout.threads",
     "compute.local.reward.threads",
 )
-"""Keys whose defaults depend on the machine and the model; they have values once a run begins."""
+"""Keys whose defaults depend on the machine, the model and the version; they have values once a run
+begins."""
 MOST_THREADS = 4
 """What an actor takes of a machine's cores by default, at most."""
 
@@ -247,6 +249,7 @@ def resolved(
         "compute.local.rollout.threads": 1,
         "compute.local.reward.threads": 1,
     }
+    config = config.model_copy(update={"selection": config.selection.begun()})
     return _resolve(config.model_dump(), defaults, pinned=config.model.is_pinned)
 
 
@@ -272,7 +275,8 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})
-    defaults = {key: find_key(values, key) for key in RESOLVED}
+    found = {key: find_key(values, key) for key in RESOLVED}
+    defaults = {key: value for key, value in found.items() if value is not MISSING}
     return _resolve(config.model_dump(), defaults, pinned=config.model.is_pinned)
 
 

@@ -192,6 +192,8 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
     if config.environment != before.environment:
         rewards = with_other_environments(Plan(config).environment, before.rewards)
         config = config.model_copy(update={"rewards": rewards})
+    if config.selection.type != before.selection.type:
+        config = config.model_copy(update={"selection": config.selection.begun()})
     config = config.with_reward_commits(find_reward_commit)
     config = config.with_teacher_at(find_teacher_commit(config.algorithm))
     return config.with_teacher_commits(find_commit_of_teacher).with_own_seed()

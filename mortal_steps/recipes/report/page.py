@@ -23,7 +23,7 @@ from mortal_steps.report.printable import printable
 from mortal_steps.report.report_files import PAGE as PAGE_OF_RUNS
 from mortal_steps.report.report_files import STYLE as STYLE_OF_RUNS
 from mortal_steps.report.summary import PAGE
-from mortal_steps.report.units import duration
+from mortal_steps.report.units import duration, money
 from mortal_steps.store.files import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def _heading(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]
     now = record.updated_at or time.time()  # of a record that is being written
     facts = [f"{duration(now - record.began_at)} in this attempt"]
     if dollars := sum(stage.dollars or 0.0 for stage in stages):
-        facts.append(f"${dollars:.2f} in all, estimated")
+        facts.append(f"${money(dollars)} in all, estimated")
     yield " · ".join([*facts, f"written {at}"])
     if record.error:
         yield "It failed:" if record.status == "failed" else "It ended early:"
@@ -113,7 +113,7 @@ def _row(stage: StageView, *, priced: bool) -> list[str]:
         f"**{stage.name}** ({stage.kind})",
         WORDS[stage.record.standing],
         stage.took,
-        *([f"${stage.dollars:.2f}" if stage.dollars else ""] if priced else []),
+        *([f"${money(stage.dollars)}" if stage.dollars else ""] if priced else []),
         f"[{job}]({stage.page})" if stage.page else job,
         code(stage.digest) if stage.digest else "",
     ]

@@ -8,6 +8,7 @@ from mortal_steps.recipes.record import Standing
 from mortal_steps.recipes.report.graph import Box, Layout, Line, Point, lay_out
 from mortal_steps.recipes.report.view import StageView
 from mortal_steps.report.printable import printable
+from mortal_steps.report.units import money
 
 MARGIN = 8.0
 WIDTH = 248.0
@@ -90,7 +91,7 @@ def _has_curve(stage: StageView) -> bool:
 
 def _rows(stage: StageView) -> list[tuple[str, str]]:
     """Return the lines of text in a node, each with its class."""
-    price = f"${stage.dollars:.2f}" if stage.dollars else ""
+    price = f"${money(stage.dollars)}" if stage.dollars else ""
     facts = " · ".join(filter(None, (stage.took, price)))
     reached = stage.reached if not stage.merit or stage.record.standing == "running" else ""
     lines = [

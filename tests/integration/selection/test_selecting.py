@@ -16,6 +16,7 @@ from mortal_steps.report.problems import VERDICTS, problems_of
 from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
+from mortal_steps.selection.curriculum import REST
 from mortal_steps.types import Problem
 from tests.support import bare_flow
 
@@ -90,6 +91,9 @@ def test_what_is_trained_on_is_what_was_kept(tmp_path):
         tokens = [c.completion.token_ids for group in read.groups for c in group.rollouts]
         assert run.metrics()[step]["num_kept_groups"] == len(record.kept)
         assert len({tuple(each) for each in tokens}) > 1
+    with bare_flow.bare_in(tmp_path):
+        fork = fork_run(run, ['selection={type="curriculum"}'], at_step=2, run_id="fork")
+    assert fork.config.selection.rest == REST, "as in a new run: its parent has another selection"
 
 
 def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):

@@ -163,6 +163,21 @@ def test_engine_and_max_tokens_are_settled_when_a_run_begins():
     assert resolved_like(RunConfig(), before).fingerprint() == before.fingerprint()
 
 
+def test_a_run_goes_on_with_the_rest_of_a_curriculum_with_which_it_began():
+    """One that an earlier version began has none, whatever new runs have."""
+    config = parse_config({"selection": {"type": "curriculum"}})
+    begun = resolved(config, cores=2)
+    assert begun.selection.rest == 0.5 and resolved_like(config, begun) == begun
+    asked = parse_config({"selection": {"type": "curriculum", "rest": 0.0}})
+    assert resolved(asked, cores=2).selection.rest == 0.0
+    earlier = begun.model_copy(update={"selection": config.selection})
+    assert resolved_like(config, earlier) == earlier and not changes(earlier, config)
+    assert "rest" not in earlier.identity(defaults=False)["selection"]
+    found = changes(earlier, asked)
+    assert found == ["selection.rest was None, now 0.0"]
+    assert "selection.type was 'all', now 'curriculum'" in changes(RunConfig(), config)
+
+
 def test_sandboxes_for_environments_that_there_are_none_of_are_told_of(caplog):
     compute = {"backend": "modal", "modal": {"environment": {}}}
     place_of(Plan(parse_config({"model": {"new": {}}, "compute": compute})).place).check(

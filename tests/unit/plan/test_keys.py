@@ -116,6 +116,9 @@ NO_NUMBERS = (
         ("rewards.functions", False),
         ("algorithm.type", True),
         ("algorithm.of_a_users_own", True),
+        ("selection.column", False),
+        ("selection.of_a_users_own", False),
+        ("environment.id", False),
     ],
 )
 def test_keys_that_decide_what_a_checkpoint_contains_are_known(key, in_checkpoints):

@@ -9,7 +9,8 @@ import pytest
 from mortal.terminal.comparison import show_comparison
 from mortal_steps.errors import DataError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.report.comparison import _used, compare, picture
+from mortal_steps.report.comparison import _scale, _used, compare, picture
+from mortal_steps.report.units import money
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.types.identity import Parent
@@ -56,6 +57,32 @@ def test_what_differs_in_their_configurations_is_named(runs):
     assert compare(runs).differences == {"training.learning_rate": [5e-6, 1e-4]}
 
 
+def test_tables_of_a_list_are_compared_key_by_key(tmp_path):
+    def judged(name, *models):
+        terms = [{"type": "judge", "model": model, "rubric": "r"} for model in models]
+        (tmp_path / name).mkdir()
+        config = RunConfig.model_validate({"rewards": {"terms": terms}})
+        return Run(RunStore(tmp_path / name), config, run_info(tmp_path))
+
+    found = compare([judged("small", "a", "s"), judged("large", "a", "l")]).differences
+    assert found == {"rewards.terms[1].model": ["s", "l"]}
+
+
+def test_a_run_that_used_far_more_leaves_room_for_the_others(tmp_path):
+    """What all of them have used takes a good part of the width, not a fortieth."""
+    from matplotlib.figure import Figure
+
+    runs = [run_of(tmp_path, "short", [0.1], 1), run_of(tmp_path, "long", [0.1], 40)]
+    found, axes = compare(runs), Figure().subplots()
+    _scale(axes, found, 160)
+    axes.set_xlim(right=160)
+    at_same, at_end = axes.transAxes.inverted().transform(
+        axes.transData.transform([(found.same, 0), (160, 0)])
+    )[:, 0]
+    assert found.same == 4 and at_same / at_end > 0.3
+    assert picture(runs, found).startswith(b"\x89PNG")
+
+
 def test_a_score_that_no_evaluation_has_is_named(runs):
     with pytest.raises(DataError, match=r"'g'; they have f, reward"):
         compare(runs, "g")
@@ -66,6 +93,14 @@ def driven(*hours, dollars=()):
         {"driven_s": 3600.0 * each, **({"dollars": cost} if cost else {})}
         for each, cost in zip(hours, dollars or [0.0] * len(hours), strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [(0.0, "0.00"), (0.00004, "0.000040"), (0.0654, "0.065"), (0.096, "0.10"), (2.061, "2.06")],
+)
+def test_less_than_ten_cents_are_told_as_well(dollars, text):
+    assert money(dollars) == text
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from tests.support.docs_examples import settings, write_modules
 from tests.support.selections import (
     GROUP,
     KINDS,
+    ROWS,
     SIZE,
     draw,
     kind_of,
@@ -135,6 +136,22 @@ def test_where_most_of_a_dataset_is_of_no_use_most_of_the_batch_is():
         position = record.position
         asked += [beginning.value_of(row) for row in record.rows] if step >= 5 else []
     assert asked.count("half") / len(asked) > 0.8
+
+
+@pytest.mark.parametrize(("rest", "least", "most"), [(0.0, 0.4, 0.5), (0.5, 0.0, 0.15)])
+def test_rows_that_are_alike_take_turns(rest, least, most):
+    """In as many steps as the dataset has batches, few rows come again; without a rest, those that
+    are known to be near one half come back before others are seen."""
+    dice, kind, position = random.Random(0), selection(type="curriculum", rest=rest), 0
+    history, asked = History(lambda row: ""), []
+    for step in range(ROWS // SIZE):
+        beginning = draw(step, position, history=history)
+        beginning.value_of = lambda row: ""
+        alike = partial(scores_of, rates=dict.fromkeys(KINDS, 0.5), dice=dice)
+        _, record = learn(history, kind, beginning, alike)
+        position = record.position
+        asked += record.rows
+    assert least < 1 - len(set(asked)) / len(asked) < most
 
 
 def test_a_history_of_the_same_records_is_the_same_in_every_order():
