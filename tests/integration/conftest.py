@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.support.forked_commands import HolderOfPytest, fork_by
+from tests.support.forking.holder import LIGHT, HolderOfPytest
+from tests.support.forking.patches import fork_by
 
 FORKED = (
+    "environments/",
     "harnesses/",
     "promotion/",
     "recipes/",
@@ -17,10 +19,24 @@ FORKED = (
     "runs/test_ended_early.py",
     "runs/test_fork.py",
     "serving/test_endpoint.py",
+    "test_bad_input.py",
+    "test_direct_run.py",
+    "test_distillation.py",
+    "test_extending",
+    "test_nothing_to_learn.py",
+    "test_notices_of_a_run.py",
     "test_opd.py",
+    "test_rloo.py",
+    "test_rounds.py",
+    "test_rows.py",
+    "test_atropos_run.py",
+    "test_stage_process.py",
 )
 """Tests of what comes of a run."""
 INTERPRETERS = (
+    "environments/test_cells.py",
+    "environments/test_environment_failures.py",
+    "environments/test_interpreter.py",
     "rewards/test_host_process.py",
     "rewards/test_import_order.py",
     "rewards/test_pools.py",
@@ -44,5 +60,5 @@ def processes_are_forked(request, holder):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        fork_by(holder, patch.setattr)
+        fork_by(holder, LIGHT, patch.setattr)
         yield
