@@ -6,19 +6,19 @@ from tests.support.forking.holder import LIGHT, HolderOfPytest
 from tests.support.forking.patches import fork_by
 
 FORKED = (
+    "command_line/test_grading.py",
+    "command_line/test_trying_",
     "environments/",
     "harnesses/",
+    "policy/test_lora_options.py",
     "promotion/",
     "recipes/",
     "rewards/",
+    "rollout/test_workers_with_environments.py",
+    "runs/",
     "selection/",
-    "policy/test_lora_options.py",
-    "runs/test_begun_earlier.py",
-    "runs/test_corruption.py",
-    "runs/test_crash_windows.py",
-    "runs/test_ended_early.py",
-    "runs/test_fork.py",
     "serving/test_endpoint.py",
+    "test_atropos_run.py",
     "test_bad_input.py",
     "test_direct_run.py",
     "test_distillation.py",
@@ -29,12 +29,12 @@ FORKED = (
     "test_rloo.py",
     "test_rounds.py",
     "test_rows.py",
-    "test_atropos_run.py",
-    "test_stage_process.py",
 )
 """Tests of what comes of a run."""
 INTERPRETERS = (
     "environments/test_cells.py",
+    "environments/test_described_at_the_start.py",
+    "environments/test_describing.py",
     "environments/test_environment_failures.py",
     "environments/test_interpreter.py",
     "rewards/test_host_process.py",
@@ -53,8 +53,8 @@ def holder():
 
 @pytest.fixture(scope="module", autouse=True)
 def processes_are_forked(request, holder):
-    """In these, workers and hosts of rewards are forked off a process that has imported what they
-    need."""
+    """In these, workers and hosts of users' code are forked off processes that have imported what
+    they need."""
     name = request.path.relative_to(request.config.rootpath / "tests/integration").as_posix()
     if not name.startswith(FORKED) or name.startswith(INTERPRETERS):
         yield

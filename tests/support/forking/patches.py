@@ -26,8 +26,13 @@ def fork_by(holder, light, patch):
         patch(place, "Child", holder.child)
     for place in (reward_host, running):
         patch(place, "HostProcess", functools.partial(_HostByHolder, holder))
-    patch(environment_host, "HostProcess", functools.partial(_HostByHolder, light))
+    fork_environments_by(light, patch)
     patch(models, "export_in_process", functools.partial(_export, holder))
+
+
+def fork_environments_by(light, patch):
+    """Have hosts of environments forked by the light holder."""
+    patch(environment_host, "HostProcess", functools.partial(_HostByHolder, light))
 
 
 def _export(holder, checkpoint, folder, export):

@@ -8,8 +8,9 @@ from mortal_steps.system.imports import imports_without_gc
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # as drivers of runs have it
 known = dict(os.environ)
 with imports_without_gc():
-    # Prefect imports them.
+    # Judges and agents import openai, Prefect the others.
     import jsonschema  # noqa: F401
+    import openai.resources  # noqa: F401
     import opentelemetry.trace  # noqa: F401
     import pydantic_extra_types.pendulum_dt  # noqa: F401
     import rich.markdown  # noqa: F401
