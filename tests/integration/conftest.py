@@ -33,7 +33,6 @@ FORKED = (
 """Tests of what comes of a run."""
 INTERPRETERS = (
     "environments/test_cells.py",
-    "environments/test_described_at_the_start.py",
     "environments/test_describing.py",
     "environments/test_environment_failures.py",
     "environments/test_interpreter.py",
