@@ -11,16 +11,15 @@ from tests.support.command import assert_saved, wait_for_step
 from tests.support.deployments import PATIENCE_S
 from tests.support.project import write_project
 from tests.support.schedule import Schedule
-from tests.support.undisturbed import begun
 
 SETTINGS = ("logging.segment_steps=1", "evaluation.eval_steps=0")
 
 
-def begin(schedule, run_id=None):
-    """Request a run, and wait until it has begun to train; its id, unless that is fixed."""
-    requested = f"tiny-{schedule.request().replace('-', '')[-12:]}"
-    wait_for_step(schedule, run_id or requested, 2)
-    return run_id or requested
+def begin(schedule):
+    """Request a run, and wait until it has begun to train; its id."""
+    run_id = f"tiny-{schedule.request().replace('-', '')[-12:]}"
+    wait_for_step(schedule, run_id, 2)
+    return run_id
 
 
 @pytest.fixture
@@ -28,12 +27,8 @@ def schedule(tmp_path):
     write_project(tmp_path)
     started = []
 
-    def start(steps, api_url=None, run_id=None):
-        """`run_id`: of a run that is there, so that no process checks what it needs."""
+    def start(steps, api_url=None):
         settings = (*SETTINGS, f"training.max_steps={steps}")
-        if run_id is not None:
-            begun(tmp_path, settings, run_id)
-            settings = (*settings, f"run_id={run_id}")
         deployment = "grpo-train/tiny"
         started.append(Schedule(tmp_path, "tiny.toml", deployment, settings, api_url))
         return started[0]
@@ -55,8 +50,8 @@ def test_a_run_outlasts_its_schedule_and_its_server(schedule):
 
 
 def test_stopped_at_its_terminal_it_saves_the_run_in_few_words(schedule):
-    stopped = schedule(1000, run_id="stopped")
-    run_id = begin(stopped, "stopped")
+    stopped = schedule(1000)
+    run_id = begin(stopped)
     os.write(stopped.terminal, b"\x03")
     while stopped.read():
         pass
@@ -70,8 +65,8 @@ def test_stopped_at_its_terminal_it_saves_the_run_in_few_words(schedule):
 
 
 def test_a_run_is_saved_when_the_terminal_of_its_schedule_goes_away(schedule, server):
-    left = schedule(1000, server.api_url, run_id="left")
-    run_id = begin(left, "left")
+    left = schedule(1000, server.api_url)
+    run_id = begin(left)
     os.close(left.terminal)
     assert left.process.wait(PATIENCE_S) == 0
     assert_saved(find_run(left.folder / "runs", run_id), 2)
