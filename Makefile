@@ -54,8 +54,8 @@ test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, servers away, Modal under fire
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/scenarios
+scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, servers away, Modal under fire; and of the local Modal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/scenarios tests/modal_plane
 
 test-postgres: venv  ## The end-to-end tests with the Prefect server on PostgreSQL (Debian: postgresql)
 	MORTAL_TEST_DATABASE=postgresql OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/e2e

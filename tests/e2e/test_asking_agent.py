@@ -22,6 +22,7 @@ def mortal(tmp_path_factory, server):
     values = merged(shipped, {**FEW_STEPS, "rewards": {}})
     values["environment"] = {"type": "agent", "agent": f"{AGENT / 'loop.py'}:opens"}
     values["data"] = {"source": str(AGENT / "train.jsonl"), "max_samples": 200, "eval_samples": 4}
+    values["training"]["num_generations"] = 3
     values["model"]["warm_start"] |= {"steps": 50, "batch_size": 32}
     (folder / "tiny.toml").write_text(tomli_w.dumps(values))
     return Mortal(folder, server.api_url)

@@ -6,6 +6,7 @@ name the same modules.
 
 import multiprocessing
 from multiprocessing.context import ForkServerContext
+from multiprocessing.reduction import DupFd
 
 PRELOADED = "tests.support.preloaded.training"
 
@@ -15,3 +16,17 @@ def training_forks() -> ForkServerContext:
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload([PRELOADED])
     return made
+
+
+class Given:
+    """A descriptor that the new process has, too."""
+
+    def __init__(self, descriptor):
+        self._descriptor = descriptor
+
+    def __reduce__(self):
+        return _open, (DupFd(self._descriptor),)
+
+
+def _open(dup):
+    return dup.detach()

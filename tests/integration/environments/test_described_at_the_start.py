@@ -168,15 +168,3 @@ def test_an_import_that_hangs_is_named_with_the_line_where_it_was(monkeypatch):
         describe_once(config("hangs.py:Shop").environment)
     for part in ("importing hangs.py:Shop takes longer than 8 s", "line 4 in forever"):
         assert part in str(refused.value)
-
-
-def test_it_leaves_no_process_behind():
-    before = children()
-    describe_once(config().environment)
-    assert children() <= before
-
-
-def children():
-    """The processes that this one has started."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return {child for task in tasks for child in task.read_text().split()}

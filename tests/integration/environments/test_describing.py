@@ -1,9 +1,11 @@
 import subprocess
 import sys
+from pathlib import Path
 
 from mortal_steps.config import EnvironmentConfig
 from mortal_steps.environments.messages import EpisodeStart, Opened, ToolAnswer, ToolCall
 from mortal_steps.environments.processes.host import described, environment_host
+from tests.support.environments.describing import describe_once
 
 DESCRIBED = """
 import sys
@@ -26,6 +28,20 @@ def test_tools_are_described_without_torch():
     command = [sys.executable, "-c", DESCRIBED]
     found = subprocess.run(command, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["integer", "False"]
+
+
+def test_no_process_is_left_behind(tmp_path):
+    (tmp_path / "tool.py").write_text(TOOL)
+    before = children()
+    found = describe_once(EnvironmentConfig(tools=(f"{tmp_path}/tool.py:imports",)))
+    assert found.environments[""].tools
+    assert children() <= before
+
+
+def children():
+    """The processes that this one has started."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {child for task in tasks for child in task.read_text().split()}
 
 
 TOOL = """

@@ -11,6 +11,7 @@ from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
 from mortal_steps.types import GeneratedShard
 from tests.support.environments import killed_shard
+from tests.support.forking.holder import LIGHT
 from tests.support.training_forks import training_forks
 
 FORKS = training_forks()
@@ -20,7 +21,8 @@ PATIENCE_S = 120
 
 def begin(folder, factory):
     (folder / "effects").touch()
-    process = FORKS.Process(target=killed_shard.sample_shard, args=(folder, factory), daemon=True)
+    args = (folder, factory, LIGHT.given())
+    process = FORKS.Process(target=killed_shard.sample_shard, args=args, daemon=True)
     process.start()
     return process
 

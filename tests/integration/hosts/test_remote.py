@@ -233,7 +233,7 @@ def test_code_there_reaches_what_listens_here_by_another_port(host):
 
     fork = host.fork()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         port = server.server_address[1]
         there = fork.reach(port)
         assert there != port

@@ -7,16 +7,21 @@ from pathlib import Path
 
 from tests.support.environments.cases import Case, asking, build
 from tests.support.environments.mortal import Workers
+from tests.support.forking.holder import LIGHT
+from tests.support.forking.patches import fork_environments_by
 
 AGENTS = {"agent": "shopping", "dated": "dated"}
 """Functions in agents.py."""
 
 
-def sample_shard(folder: Path, factory: str) -> None:
+def sample_shard(folder: Path, factory: str, light: int) -> None:
     """Sample it, and note in the files `effects` and `sampled` what was called and sampled.
 
-    `factory`: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`).
+    `factory`: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`). `light`:
+    where the light holder takes orders.
     """
+    LIGHT.take(light)
+    fork_environments_by(LIGHT, setattr)
     os.environ["EFFECTS"], os.environ["SAMPLED"] = str(folder / "effects"), str(folder / "sampled")
     case = Case(
         factory=None if factory == "-" else "Shop" if factory in AGENTS else factory,

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from mortal_steps.config.sharding import SHARDED_OPTIMIZERS
 from mortal_steps.policy.ranks.world import join
-from tests.support.forked_commands import fork_ranks
+from tests.support.forking.holder import fork_ranks
 from tests.support.policy.ranks import followers_of
 from tests.support.policy.rows import Stepping, judged, make_config, preferences, reached, stock
 from tests.support.rollout.tiny_model import build_tiny_model

@@ -29,7 +29,7 @@ from mortal_steps.policy.checks import check_ranks
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.types import RolloutBatch
-from tests.support.forked_commands import fork_ranks
+from tests.support.forking.holder import fork_ranks
 from tests.support.parity.cases import Case
 from tests.support.parity.models import build
 from tests.support.policy.kept import kept_batch, of_so_many

@@ -27,7 +27,7 @@ from mortal_steps.policy.ranks.machines import Machines
 from mortal_steps.policy.ranks.parts import sums_of_parts
 from mortal_steps.policy.ranks.world import join
 from mortal_steps.rollout.weight_sync.tensor_digests import tensor_digests
-from tests.support.forked_commands import fork_ranks
+from tests.support.forking.holder import fork_ranks
 from tests.support.measured_memory import measure
 from tests.support.policy.rollouts import make_batch
 from tests.support.policy.runs import make_run

@@ -35,7 +35,7 @@ def answers(monkeypatch):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setattr(prefect_patches, "RETRY_S", 0.01)
     url = f"http://127.0.0.1:{server.server_port}/api"
     once = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
