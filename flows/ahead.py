@@ -15,6 +15,16 @@ from mortal_steps.orchestration.batch_sources.rollouts import drop
 from mortal_steps.orchestration.session import Session
 from mortal_steps.types import StepResult
 
+TURNS_TO_ASK = 4
+"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
+workers compute while this process records the step before. Fewer cost time alone."""
+
+
+async def sent_requests() -> None:
+    """Return when what has begun has sent its requests."""
+    for _ in range(TURNS_TO_ASK):
+        await asyncio.sleep(0)
+
 
 class StepAhead:
     """At most one step, of a run whose source has the batch at hand."""
@@ -40,6 +50,7 @@ class StepAhead:
         """Have the actor take `step`."""
         self._batch = await self._source.take(step)
         self._training = asyncio.create_task(self._session.train_step(step, self._batch.batch))
+        await sent_requests()
 
     def take(self) -> tuple[StepBatch, Awaitable[StepResult]] | None:
         """Return the batch of the step that is under way, and its training; None if none is."""

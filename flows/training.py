@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
-from mortal_flows.ahead import StepAhead
+from mortal_flows.ahead import StepAhead, sent_requests
 from mortal_flows.ending import check_goal, ends
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
@@ -37,10 +37,6 @@ from mortal_steps.runs.argument import run_argument
 from mortal_steps.types import ActorReady, Evaluation, StepResult, WeightsRef
 
 T = TypeVar("T")
-
-TURNS_TO_ASK = 4
-"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
-workers compute while this process records the step before. Fewer cost time alone."""
 
 
 def parameters_in_words(ready: ActorReady) -> str:
@@ -185,24 +181,18 @@ class Training:
         """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
         if self._goes_on(step):
             self._source.look_ahead(step)
-            await self._ask()
+            await sent_requests()
 
     async def _take_ahead(self, step: int) -> None:
         """Begin the training of the next step meanwhile, if nothing has to come before it."""
         if self._goes_on(step) and not (self._ahead.waits(step) or self._recorder.report_due()):
             await self._reporter.ready()
             await self._ahead.begin(step)
-            await self._ask()
 
     def _goes_on(self, step: int) -> bool:
         """Return whether there is such a step, and nothing known by which the run stops before."""
         stops = self._stop.requested or self._reporter.away or self._has_to_stop()
         return step < self._run.num_steps and not stops
-
-    async def _ask(self) -> None:
-        """Let what was begun send its requests."""
-        for _ in range(TURNS_TO_ASK):
-            await asyncio.sleep(0)
 
     def _has_to_stop(self) -> str | None:
         """Why the run stops before its next step, as its configuration has it."""
