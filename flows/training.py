@@ -185,7 +185,8 @@ class Training:
 
     async def _take_ahead(self, step: int) -> None:
         """Begin the training of the next step meanwhile, if nothing has to come before it."""
-        if self._goes_on(step) and not (self._ahead.waits(step) or self._recorder.report_due()):
+        comes_before = self._ahead.waits(step) or self._recorder.report_due()
+        if not comes_before and self._goes_on(step):
             await self._reporter.ready()
             await self._ahead.begin(step)
 
