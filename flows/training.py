@@ -3,7 +3,8 @@
     take a step's rollouts -> train_step -> publish -> every K: evaluate -> every K: checkpoint
                                                                        -> begin the next rollouts
 
-The actor saves its state while the next steps are sampled and trained (saves.py).
+The actor saves its state while the next steps are sampled and trained (saves.py). Where the batch
+of the next step is at hand, it takes that step while this one is recorded (ahead.py).
 
 The session, which carries the stages out, the source of the batches and the reporter are its
 arguments. So the same loop is a Prefect flow (grpo_train.py), and a plain coroutine in a notebook
@@ -13,9 +14,10 @@ or a benchmark.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
+from mortal_flows.ahead import StepAhead, sent_requests
 from mortal_flows.ending import check_goal, ends
 from mortal_flows.saves import Saves
 from mortal_flows.stop import Stop, StopRequested
@@ -32,13 +34,9 @@ from mortal_steps.report.progress import ProgressLine
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.units import counted
 from mortal_steps.runs.recipe_of import resume_argument
-from mortal_steps.types import ActorReady, Evaluation, WeightsRef
+from mortal_steps.types import ActorReady, Evaluation, StepResult, WeightsRef
 
 T = TypeVar("T")
-
-TURNS_TO_ASK = 4
-"""Turns of the event loop after which a step that begins has sent all the requests it can, so that
-workers compute while this process records the step before. Fewer cost time alone."""
 
 
 def parameters_in_words(ready: ActorReady) -> str:
@@ -74,6 +72,7 @@ class Training:
         self._saves = Saves(session, recorder)
         self._workers = RolloutWorkers(session, self._recorder)
         self._source = source(session=session, workers=self._workers)
+        self._ahead = StepAhead(session, self._source)
         self._trained = self._run.manifest.step
         """Train steps that the actor has taken."""
 
@@ -143,16 +142,16 @@ class Training:
             for step in range(ready.step, run.num_steps):
                 self._recorder.begin_step()
                 began = time.monotonic()
-                rolling_out = stop.guard(self._rolled_out(step))
-                problems, batch = await self._or_save(rolling_out, progress)
+                (problems, batch), training = await self._begun(step, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
-                result = await self._session.train_step(step, batch)
+                result = await training
                 self._trained = step + 1
                 if result.weights is not None:
                     self._source.publish(result.weights)
                 if not schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)
                 took = self._recorder.step(problems, batch, result)
+                await self._take_ahead(self._trained)
                 if schedule.evaluates(self._trained):
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
@@ -170,7 +169,7 @@ class Training:
                 await forgetting
                 if run.num_steps == self._trained:
                     break
-                if self._recorder.report_due():
+                if self._recorder.report_due() and not self._ahead.is_under_way:
                     await stop.guard(self._report())
             await self._forget()
 
@@ -180,11 +179,21 @@ class Training:
 
     async def _begin_next(self, step: int) -> None:
         """Begin the rollouts of the next step meanwhile, unless the run may be about to stop."""
-        may = not (self._stop.requested or self._reporter.away or self._has_to_stop())
-        if may and step < self._run.num_steps:
+        if self._goes_on(step):
             self._source.look_ahead(step)
-            for _ in range(TURNS_TO_ASK):
-                await asyncio.sleep(0)
+            await sent_requests()
+
+    async def _take_ahead(self, step: int) -> None:
+        """Begin the training of the next step meanwhile, if nothing has to come before it."""
+        comes_before = self._ahead.waits(step) or self._recorder.report_due()
+        if not comes_before and self._goes_on(step):
+            await self._reporter.ready()
+            await self._ahead.begin(step)
+
+    def _goes_on(self, step: int) -> bool:
+        """Return whether there is such a step, and nothing known by which the run stops before."""
+        stops = self._stop.requested or self._reporter.away or self._has_to_stop()
+        return step < self._run.num_steps and not stops
 
     def _has_to_stop(self) -> str | None:
         """Why the run stops before its next step, as its configuration has it."""
@@ -214,7 +223,18 @@ class Training:
         try:
             yield self._source
         finally:
+            await self._ahead.drop()
             await self._source.close()
+
+    async def _begun(
+        self, step: int, progress: ProgressLine
+    ) -> tuple[StepBatch, Awaitable[StepResult]]:
+        """Return what `step` trains on, and its training."""
+        begun = self._ahead.take()
+        if begun is None:
+            taken = await self._or_save(self._stop.guard(self._rolled_out(step)), progress)
+            begun = taken, self._session.train_step(step, taken.batch)
+        return begun
 
     async def _rolled_out(self, step: int) -> StepBatch:
         if (why := self._has_to_stop()) is not None:

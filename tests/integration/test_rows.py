@@ -10,6 +10,7 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.preparing import open_prepared
 from mortal_steps.policy.batches.prepared_rows import EpochOrder
 from mortal_steps.policy.journal import find_entry
+from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
@@ -70,6 +71,33 @@ def test_killed_four_times_it_ends_with_the_same_bits(runs):
     assert killed.manifest.final == whole.manifest.final
     for log in ("metrics.jsonl", "evaluations.jsonl"):
         assert killed.store.path(log).read_bytes() == whole.store.path(log).read_bytes()
+
+
+def test_the_next_step_is_taken_while_one_is_recorded_and_a_kill_then_changes_nothing(runs):
+    whole, _ = runs
+    folder = whole.store.root.parent.parent
+    # Nothing comes before the step that follows the second and the sixth; after the fourth, an
+    # evaluation does, and after the fifth, the order of the next epoch.
+    taken_ahead = {2: True, 4: False, 5: False, 6: True}
+    for done, is_taken in taken_ahead.items():
+
+        class Dying(Recorder):
+            def usage(self, step, dollars, *, dies_at=done):
+                if step == dies_at:
+                    raise Killed
+                super().usage(step, dollars)
+
+        with bare_in(folder), pytest.raises(Killed):
+            go_on(config_of(folder, "ahead"), recorder=Dying)
+        store = find_run(folder / "runs", "ahead").store
+        assert store.path(f"steps/{done - 1:06d}/result.json").exists()
+        assert store.path(f"steps/{done:06d}/result.json").exists() is is_taken
+    with bare_in(folder):
+        ahead = go_on(config_of(folder, "ahead"))
+    assert ahead.manifest.attempts == len(taken_ahead) + 1
+    assert ahead.manifest.final == whole.manifest.final
+    for log in ("metrics.jsonl", "evaluations.jsonl"):
+        assert ahead.store.path(log).read_bytes() == whole.store.path(log).read_bytes()
 
 
 def test_each_epoch_has_each_row_once_in_an_order_of_its_own(runs):

@@ -56,6 +56,11 @@ class BatchSource(Protocol):
         """Return what `step` trains on. Steps are asked for in order."""
         ...
 
+    def has_at_hand(self, step: int) -> bool:
+        """Return whether `take` asks no worker for `step`, which is next: it may then be trained
+        on while the step before is recorded."""
+        return False
+
     def publish(self, weights: WeightsRef) -> None:
         """Take a new policy version that rollouts may be sampled with."""
 

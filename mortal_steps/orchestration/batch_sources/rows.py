@@ -33,6 +33,9 @@ class RowsOfTheDataset(BatchSource):
     def supplied_in_words(self) -> str:
         return counted(self._num_rows, "row")
 
+    def has_at_hand(self, step: int) -> bool:
+        return self._order is not None and self._order[0] == self._epochs.epoch(step)
+
     async def take(self, step: int) -> StepBatch:
         started = time.perf_counter()
         file, order = await self._order_of(step)
