@@ -12,6 +12,8 @@ from mortal_steps.orchestration.checking.teachers import (
 )
 from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.loader import parse_config
+from mortal_steps.store.digests import digest_of_file
+from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.types import Problem
 from tests.support.refused import refused
 
@@ -70,6 +72,15 @@ def test_what_they_cannot_teach_with_is_named(folder, changes, told):
 def test_a_teacher_that_is_not_whole_is_named(folder):
     (folder / "model.safetensors").unlink()
     with refused(ModelError, "algorithm.teachers.main", str(folder)):
+        checked(config(folder))
+
+
+def test_a_teacher_that_a_run_has_trained_is_as_it_was_written(folder):
+    weights = folder / "model.safetensors"
+    (folder / FOLDER_MANIFEST).write_bytes(manifest_of({weights.name: digest_of_file(weights)}))
+    checked(config(folder))
+    weights.write_bytes(b"weighty")
+    with refused(ModelError, "algorithm.teachers.main", str(weights), "damaged"):
         checked(config(folder))
 
 
