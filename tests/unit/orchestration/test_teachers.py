@@ -56,10 +56,10 @@ def test_whole_models_are_teachers(folder):
         ({"rollout": {"source": "batches.py:Mine"}}, ("rollout.source = 'batches.py:Mine'",)),
         (
             {
-                "algorithm": {"beta": 0.0, "loss_top_k": 256},
+                "algorithm": {"beta": 0.0, "loss_top_k": 200},
                 "training": {"batch_size": 256, "max_completion_length": 1024},
             },
-            ("algorithm.loss_top_k = 256", "MiB", "rollout.num_shards (now 2)"),
+            ("algorithm.loss_top_k = 200", "MiB", "rollout.num_shards (now 2)"),
         ),
     ],
     ids=str,
