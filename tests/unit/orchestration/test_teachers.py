@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mortal_steps.errors import ConfigError, DataError, ModelError
+from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.teachers import (
     check_context,
     check_taught,
@@ -120,3 +121,13 @@ def test_of_vllm_it_takes_one_less_than_the_engine_which_samples_one(folder):
     given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
     with refused(ConfigError, "algorithm.teachers.main", "takes 63 tokens"):
         check_context(forecast_plan(given), 24)
+
+
+def test_all_of_it_is_checked_before_a_run_begins(folder):
+    checks = preflight._Checks(config(folder, rewards={"on_error": "mask"}), print)
+    with refused(ConfigError, "rewards.on_error = 'mask'"):
+        checks.settings()
+    with refused(DataError, "'cod' of train-0"):
+        checks.rows([row(0, kind="cod")], [])
+    with refused(ConfigError, "algorithm.teachers.main", "takes 64 tokens"):
+        checks.forecast(64, None)
