@@ -7,7 +7,7 @@
     python -m benchmarks.chaos --selections --kills 60          # runs that select what they sample
 
 Exits with 1 if a run ends with other bits than the run that nothing happened to, loses or doubles
-a train step, samples more again than was in flight at a kill, hangs or cannot be resumed.
+a train step, samples or scores more again than was in flight at a kill, hangs or cannot be resumed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from mortal.driver import QUIET_PREFECT
 from tests.support.chaos import agents, rows, selections
 from tests.support.chaos.project import AGENTS, ROWS, SELECTIONS, VARIANTS
 from tests.support.chaos.run import ChaosError
-from tests.support.chaos.schedule import Volley, at_ranks, volleys
+from tests.support.chaos.schedule import Volley, at_ranks, at_teachers, volleys
 from tests.support.chaos.server import KillableServer
 from tests.support.chaos.variant import Judged, Variant
+
+OTHERS_OF = {"ranks": at_ranks, "opd": at_teachers}
+"""By variant: the same kills, of processes that it alone has."""
 
 
 def main() -> None:
@@ -41,8 +44,7 @@ def main() -> None:
         for name, hand in _hands(args).items():
             try:
                 variant = Variant(name, folder, server, args.steps, say)
-                if name == "ranks":
-                    hand = at_ranks(hand)
+                hand = OTHERS_OF.get(name, list)(hand)
                 with variant.game():
                     variant.reference()
                     for run in variant.under_fire(hand):

@@ -33,12 +33,14 @@ def work_table(rows: Sequence[tuple[str, int, int, int, Work]]) -> Table:
         "work",
         *("variant", "runs", "kills", "resumed", "steps lost", "doubled", "computed again"),
         *("completions", "sampled again", "in flight when killed"),
+        *("shards", "scored again", "being scored when killed"),
         left=("variant",),
     )
     for variant, runs, kills, resumed, work in rows:
         numbers = (runs, kills, resumed, work.lost, work.doubled, work.replayed)
         sampled = (work.sampled, work.sampled_again, work.in_flight)
-        table.add_row(variant, *(f"{number:,}" for number in (*numbers, *sampled)))
+        scored = (work.scored, work.scored_again, work.scoring)
+        table.add_row(variant, *(f"{number:,}" for number in (*numbers, *sampled, *scored)))
     return table
 
 
@@ -51,6 +53,9 @@ def added(works: Sequence[Work]) -> Work:
         sampled=sum(work.sampled for work in works),
         sampled_again=sum(work.sampled_again for work in works),
         in_flight=sum(work.in_flight for work in works),
+        scored=sum(work.scored for work in works),
+        scored_again=sum(work.scored_again for work in works),
+        scoring=sum(work.scoring for work in works),
         needlessly=tuple(name for work in works for name in work.needlessly),
     )
 

@@ -13,6 +13,8 @@ from mortal_steps.types.identity import CountedFrom
 PREPARED = "data/prepared"
 REFERENCE = "data/reference"
 """What a reference model says of them."""
+ORDERS = "orders"
+"""Folder with the order of each epoch."""
 TRAIN_FILE = "train.arrow"
 
 

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.data.prepared import REFERENCE
+from mortal_steps.data.prepared import ORDERS, REFERENCE
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy.batches.prepared_rows import EpochOrder
 from mortal_steps.policy.state_manager import StateManager
@@ -25,7 +25,7 @@ METRICS = "metrics.json"
 
 
 def order_file(epoch: int) -> str:
-    return f"orders/{epoch:06d}.json"
+    return f"{ORDERS}/{epoch:06d}.json"
 
 
 def prepared_folder(store: RunStore) -> Path:

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from mortal_steps.data.prepared import ORDERS, REFERENCE
 from mortal_steps.errors import ActorStateError
 from mortal_steps.policy import journal
 from mortal_steps.policy.algorithms.base import Stepper
@@ -161,7 +162,11 @@ class StateManager:
         )
 
     def _remove_leftovers(self) -> None:
-        """Delete a killed actor's half-written folders, each as large as a model."""
+        """Delete what a killed actor has half written: folders, some as large as a model, and the
+        order of an epoch."""
+        folder, _, name = REFERENCE.partition("/")
+        self._store.remove_leftovers(folder, of=name)
+        self._store.remove_leftovers(ORDERS)
         self._store.remove_leftovers(weights.FOLDER)
         self._store.in_memory.remove_leftovers(weights.FOLDER)
         self._store.remove_leftovers(checkpoints.FOLDER)

@@ -11,7 +11,7 @@ import threading
 
 from markdown_it import MarkdownIt
 
-from mortal_steps.errors import MortalError, StoreError
+from mortal_steps.errors import DataError, MortalError, StoreError
 from mortal_steps.report.curve import reward_curve
 from mortal_steps.report.held_out import HeldOutScores
 from mortal_steps.report.printable import printable
@@ -81,12 +81,15 @@ def _with_picture(markdown: str, picture: bytes | None) -> str:
 
 
 def _samples(run: Run) -> list[Sample]:
-    """Return a completion of each kind; none before a step, of a run that learns from rows, or if
-    records are damaged."""
+    """Return a completion of each kind; none before a step, of a run that learns from rows, if
+    records are damaged, or if they are not here, as those of a run on Modal."""
     if run.manifest.step == run.info.first_step or run.info.prepared_rows is not None:
         return []
     try:
         return samples_of(run, 1)
+    except DataError as error:
+        logger.info("the report shows no completions: %s", error)
+        return []
     except MortalError as error:
         logger.warning("the report shows no completions: %s", error)
         return []

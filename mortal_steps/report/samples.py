@@ -64,6 +64,11 @@ def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:
         ends = f"has those of steps {known}" if done >= first else "has not done a step yet"
         raise DataError(f"there are no completions of step {wanted}: run {run.info.run_id} {ends}")
     entry = journal.find_entry(run.store, wanted - 1)
+    if entry is None and wanted > pruned_before(run.store):
+        raise DataError(
+            f"the completions of step {wanted} are not in {run.store.root}; of a run on Modal, "
+            f"`mortal fetch {run.info.run_id} --all` brings them"
+        )
     if entry is None or wanted <= pruned_before(run.store):
         raise DataError(
             f"the completions of step {wanted} are not kept any more (checkpoints.keep_rollouts); "

@@ -1,5 +1,6 @@
 """The worker that scores completions; the functions themselves run in its reward host."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,8 @@ from mortal_steps.types import (
     RewardRequest,
     StageTiming,
 )
+
+logger = logging.getLogger(__name__)
 
 MADE_UP_TEXT = "a made-up completion"
 MADE_UP_MESSAGE = {"role": "assistant", "content": MADE_UP_TEXT}
@@ -160,6 +163,7 @@ class RewardWorker:
         """Return the scores, committed, and the seconds in each function, no part of them."""
         file = request.generation.file
         shard = self._store.read_record(file, GeneratedShard)
+        logger.info("scoring %s", request.output)
         scorer.start()
         state = self._trainer_state(shard.step)
         rewarded, seconds = scorer.score(shard, state, sha256=file.sha256)

@@ -243,6 +243,7 @@ class Run:
         """Delete killed writes' leftovers where this run continues."""
         self.store.remove_leftovers("")
         for folder in ("steps", "evaluations"):
+            self.store.remove_leftovers(folder)
             for number, path in self.store.numbered(folder):
                 if number >= self.manifest.step:
                     self.store.remove_leftovers(f"{folder}/{path.name}")

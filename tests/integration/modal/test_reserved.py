@@ -64,6 +64,16 @@ def test_every_worker_of_a_run_has_what_is_configured_in_one_region(
     assert function["scheduler_placement"]["regions"] == ["us-east"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "name"), [(None, "RewardWorker.*"), ("vllm", "VllmRewardWorker.*")]
+)
+def test_reward_workers_have_the_image_with_the_engine_of_teachers(plane, tmp_path, engine, name):
+    config = project(tmp_path, "taught", *ON_MODAL)
+    options = {"scores_with": engine}
+    worker = worker_of(config.compute, config.rollout, "reward", "taught", 0, **options)
+    assert bound(plane, worker)["function_name"] == name
+
+
 def test_without_a_region_modal_chooses_one(plane, tmp_path):
     config = project(tmp_path, "anywhere", *ON_MODAL)
     function = bound(plane, worker_of(config.compute, config.rollout, "actor", "anywhere", 0))

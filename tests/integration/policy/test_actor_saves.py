@@ -127,9 +127,11 @@ def test_the_final_model_is_the_trained_one(model_path, tmp_path, setup):
     results = run.train(actor, range(NUM_STEPS))
     final = actor.save_final()
     # A lost actor replays the run, removes what it left half-written and writes the same bits.
-    left = [run.store.path(name) for name in ("weights/.v9.a.partial", ".final.b.partial")]
+    rows = ("orders/.000002.json.c.partial", "data/.reference.d.partial")
+    names = ("weights/.v9.a.partial", ".final.b.partial", *rows)
+    left = [run.store.path(name) for name in names]
     for folder in left:
-        folder.mkdir()
+        folder.mkdir(parents=True)
     assert run.actor().save_final() == final
     assert not any(folder.exists() for folder in left)
     merged = final.merged_path or final.path

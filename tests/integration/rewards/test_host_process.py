@@ -63,6 +63,15 @@ def host_pid(host: RewardHost) -> int:
     return started_by(host.process._child.pid)[0]
 
 
+def test_what_is_said_of_more_completions_than_there_are_is_no_answer(make_host: Any) -> None:
+    host = make_host("length")
+    host.start()
+    said = CallScores(scores=[1.0], metrics={}, extra={}, teacher_logprobs=["AAAA", "AAAA"])
+    with pytest.raises(base.HostLostError) as lost:
+        host._check({"length": said}, ["length"], 1)
+    assert "not every column of it has 1 values" in lost.value.how
+
+
 def test_one_process_serves_all_calls(make_host: Any) -> None:
     host = make_host("length", "patient")
     host.start()

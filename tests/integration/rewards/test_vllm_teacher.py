@@ -46,17 +46,22 @@ def term(tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
-def host(term, tmp_path_factory, vllm_python):  # noqa: F811
+def host_of(term, run_dir, python):
     (assignment,) = assign(
         RewardsConfig().model_copy(update={"terms": (term,)}),
-        compute=ComputeConfig.model_validate({"local": {"rollout": {"python": vllm_python}}}),
+        compute=ComputeConfig.model_validate({"local": {"rollout": {"python": python}}}),
         gym_rows=False,
         template_options={},
-        run_dir=tmp_path_factory.mktemp("run"),
+        run_dir=run_dir,
         before_start=lambda: None,
     )
     (host,) = assignment.hosts
+    return host
+
+
+@pytest.fixture(scope="module")
+def host(term, tmp_path_factory, vllm_python):  # noqa: F811
+    host = host_of(term, tmp_path_factory.mktemp("run"), vllm_python)
     yield host
     host.close()
 
@@ -107,3 +112,10 @@ def test_more_tokens_than_it_takes_are_named(host):
     said(host, ("b" * fitting,))
     with refused(RewardError, f"{CONTEXT} tokens", f"takes {CONTEXT - 1}"):
         said(host, ("b" * (fitting + 1),))
+
+
+def test_an_option_that_vllm_has_not_is_named(term, tmp_path, vllm_python):  # noqa: F811
+    unknown = term.model_copy(update={"engine_options": {"no_such_option": 1}})
+    told = ("[algorithm.teachers.main]", "no_such_option", "teachers.main.engine_options")
+    with refused(RewardError, *told):
+        host_of(unknown, tmp_path, vllm_python).start()

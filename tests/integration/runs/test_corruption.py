@@ -144,12 +144,13 @@ def test_logs_removed_in_mid_run_are_made_again_at_its_end(killed, whole, patch,
         return take(recorder, batch, rewards, result)
 
     monkeypatch.setattr(Recorder, "step", meddled_with)
+    (root / "steps/.pruned.json.0a1b2c3d.partial").touch()
     for name in ("steps/000005.bak", "evaluations/000002.old", "steps/0x3"):
         (root / name).mkdir()  # what a user put back from a copy, or aside
     go_on(config)
     same_bits(root, whole)
     assert damaged_files(root) == {}
-    assert list(root.glob("steps/*/.*")) == []
+    assert list(root.glob("steps/*/.*")) == list(root.glob("steps/.*")) == []
 
 
 def test_the_records_of_steps_before_the_checkpoint_are_not_needed(killed, whole, patch):

@@ -89,7 +89,7 @@ def test_samples_metrics_and_forks_are_still_to_be_had(pruned, tmp_path, patch):
     assert rollouts_there(gone_on) == [10, 11], "its checkpoints are of 8, 10 and 12 steps"
 
 
-def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
+def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned, tmp_path):
     assert samples_of(whole, 2) == samples_of(whole, 2, step=9)
     some = samples_of(whole, 1, step=3)
     assert [sample.kind for sample in some] == ["best", "worst"]
@@ -101,6 +101,10 @@ def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned):
         samples_of(whole, 1, step=10)
     with pytest.raises(DataError, match=r"step 8 are not kept any more .* of steps 9 to 9"):
         samples_of(pruned, 1, step=8)
+    shutil.copytree(whole.store.root, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/steps")  # as here of a run on Modal
+    with pytest.raises(DataError, match=r"step 9 are not in .* `mortal fetch run --all`"):
+        samples_of(find_run(tmp_path, "run"), 1)
     best, worst = samples_of(pruned, 1, step=9)
     assert best.relative >= 0 >= worst.relative
 

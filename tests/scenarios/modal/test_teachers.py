@@ -4,6 +4,7 @@ actor's."""
 import asyncio
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,10 @@ from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.modal.meter import CORE, DOLLARS_PER_SECOND, GIBIBYTE
 from mortal_steps.rollout.engines.table import VLLM_PYTHON as PYTHON_OF_IMAGE
 from mortal_steps.runs.run import find_run
+from mortal_steps.types import RewardedShard
 from tests.support import bare_flow
 from tests.support.chaos.comparison import digests
+from tests.support.chaos.processes import hosts_of, kill, started_by
 from tests.support.chaos.project import VARIANTS, write_teacher
 from tests.support.modal.bare_run import drive
 from tests.support.modal.fire import ACTOR, Fire
@@ -21,13 +24,12 @@ from tests.support.modal.project import (
     ON_MODAL,
     SHORT,
     STEPS,
-    assert_same,
     at,
     project,
 )
 from tests.support.paths import VLLM_PYTHON
 
-TEACHER = "RewardWorker.*"
+TEACHER, IN_VLLM = "RewardWorker.*", "VllmRewardWorker.*"
 TAUGHT = (*VARIANTS["opd"], "training.num_iterations=1", "rewards.dry_run=false")
 APART = (
     "compute.modal.rewards=modal",
@@ -63,22 +65,32 @@ def test_a_student_has_the_bits_of_one_here_after_its_teacher_its_actor_and_its_
 @pytest.mark.skipif(
     not VLLM_PYTHON.exists(), reason=f"no {VLLM_PYTHON}; `make vllm-env` builds one"
 )
-def test_a_teacher_in_vllm_is_in_a_container_with_both_environments(plane, tmp_path):
-    """A Secret says which interpreter has vLLM, as the image does on Modal."""
+def test_a_student_has_the_bits_of_one_here_after_its_teacher_in_vllm_was_killed_three_times(
+    plane, tmp_path
+):
+    """The teacher's container has both environments. A Secret says which interpreter has vLLM, as
+    the image does on Modal."""
     import modal  # it reads where Modal is once, when it is imported
 
     modal.Secret.objects.create("both", {PYTHON_OF_IMAGE: str(VLLM_PYTHON)})
     write_teacher(tmp_path / "teacher")
     teacher = "algorithm.teachers.main={name_or_path='teacher', engine='vllm'}"
-    short = (*TAUGHT, *SHORT, teacher, "training.max_steps=2", "evaluation.eval_steps=0")
+    short = (*TAUGHT, *SHORT, teacher)
     with bare_flow.bare_in(tmp_path):
         mine = f"compute.local.rollout.python={VLLM_PYTHON}"
         here = bare_flow.go_on(project(tmp_path, "here", *short, mine))
-        theirs = (*ON_MODAL, *APART, "compute.modal.secrets=['both']")
-        there = open_run(project(tmp_path, "vllm", *short, *theirs))
-        asyncio.run(drive(there))
-    assert_same(there, here)
-    assert plane.events("container_started", function="VllmRewardWorker.*")
+        theirs = (*APART, *short, "compute.modal.secrets=['both']")
+        open_run(project(tmp_path, "killed", *ON_MODAL, *theirs))
+    fire = Fire(plane, tmp_path, "killed", *theirs)
+    fire.strike(IN_VLLM, "reward/0", plane.kill)  # its first call, in which vLLM starts
+    kill_engine(plane, fire.wait_while(IN_VLLM, "reward/1"))
+    fire.strike(IN_VLLM, "reward/2", plane.kill)
+    fire.finish()
+    run = fetch(plane, tmp_path, "killed")
+    assert digests(run.store.root, STEPS) == digests(here.store.root, STEPS)
+    assert all(words(run)) and words(run) == words(here)
+    containers = plane.events("container_started", function=IN_VLLM)
+    assert [each["gpu"] for each in containers] == ["L4"] * 3
 
 
 def assert_paid_for(run):
@@ -90,6 +102,26 @@ def assert_paid_for(run):
     for row in mine:
         assert row["dollars"] == pytest.approx(row["seconds"] * rate)
     assert len({row["container"] for row in rows}) == 3
+
+
+def kill_engine(plane, task):
+    """SIGKILL to the process in a container that vLLM is in."""
+    (container,) = plane.events("container_started", task=task)
+    engine = hosts_below(container["pid"])[0]
+    assert str(VLLM_PYTHON).encode() in Path(f"/proc/{engine}/cmdline").read_bytes()
+    assert kill(engine)
+
+
+def hosts_below(pid):
+    further = [host for child in started_by(pid) for host in hosts_below(child)]
+    return [*hosts_of(pid), *further]
+
+
+def words(run):
+    """What the teacher said, as the run's records of training have it."""
+    files = sorted(run.store.root.glob("steps/*/rewards-*.parquet"))
+    names = [str(file.relative_to(run.store.root)) for file in files]
+    return [list(run.store.find_record(name, RewardedShard)[1].teacher_logprobs) for name in names]
 
 
 def fetch(plane, folder, run_id):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.chaos.schedule import GAME, ON_A_CLUSTER, STARTING, WORKERS, Shot
+from tests.support.chaos.schedule import GAME, ON_A_CLUSTER, STARTING, TEACHER, WORKERS, Shot
 from tests.support.chaos.worker_logs import Event, Picture
 
 BOUNDARY_S = 0.02
@@ -15,6 +15,7 @@ ROLE_STAGES = {
     "rollout-1": ("generate", "evaluate"),
     "reward-0": ("reward", "evaluate"),
     "host": ("reward", "evaluate"),
+    TEACHER: ("reward",),
     "environments": ("generate", "evaluate"),
     "cell": ("generate", "evaluate"),
     GAME: ("generate", "evaluate"),
@@ -24,6 +25,7 @@ ROLE_STAGES = {
 OWNERS = {
     "rank-1": "actor-0",
     "host": "reward-0",
+    TEACHER: "reward-0",
     "environments": "rollout-0",
     "cell": "rollout-0",
     GAME: "rollout-0",

@@ -18,7 +18,7 @@ from typing import Any
 
 from mortal_steps.store import RunStore
 from mortal_steps.store.records import KINDS, Content, shard_files
-from tests.support.chaos.worker_logs import Event
+from tests.support.chaos.worker_logs import Event, Kind
 
 Digests = Mapping[str, str]
 
@@ -42,7 +42,8 @@ def digests(run_dir: Path, num_steps: int) -> Digests:
 def _learned_from(run_dir: Path) -> Iterator[tuple[str, Any]]:
     """What the model learned from: the order of rows, or completions and their rewards."""
     if (run_dir / "orders").exists():
-        yield "orders", [(path.name, _record(path)) for path in sorted(run_dir.glob("orders/*"))]
+        committed = sorted(run_dir.glob("orders/[0-9]*"))
+        yield "orders", [(path.name, _record(path)) for path in committed]
         return
     yield "generations", _ledger(run_dir, "generations")
     yield "rewards", _ledger(run_dir, "rewards")
@@ -108,8 +109,13 @@ class Work:
     in_flight: int
     """Completions of shards that were being sampled when their worker, or its environments, were
     killed."""
+    scored: int
+    """Shards scored, by rewards or teachers, the first time."""
+    scored_again: int
+    scoring: int
+    """Shards that were being scored when their worker was killed."""
     needlessly: tuple[str, ...]
-    """Shards sampled again although they had been committed."""
+    """Files of shards that were sampled or scored again although they had been committed."""
 
 
 def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step: int) -> Work:
@@ -125,7 +131,8 @@ def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step
         name: sum(len(group["completions"]) for group in body["groups"])
         for name, body in _ledger(run_dir, "generations")
     }
-    attempts, cut_off, needlessly = sampling(events)
+    attempts, cut_off, needlessly = attempts_of(events, "sampling")
+    scorings, scoring, needless = attempts_of(events, "scoring")
     return Work(
         lost=len(missing),
         doubled=len(lines) - len(set(lines)) + surplus,
@@ -133,20 +140,25 @@ def work_of(run_dir: Path, events: list[Event], num_steps: int, updates_per_step
         sampled=sum(sizes.values()),
         sampled_again=sum(sizes[name] * (count - 1) for name, count in attempts.items()),
         in_flight=sum(sizes[name] * count for name, count in cut_off.items()),
-        needlessly=tuple(needlessly),
+        scored=len(scorings),
+        scored_again=sum(scorings.values()) - len(scorings),
+        scoring=sum(scoring.values()),
+        needlessly=(*needlessly, *needless),
     )
 
 
-def sampling(events: list[Event]) -> tuple[dict[str, int], dict[str, int], list[str]]:
-    """Return by shard how often it was sampled, and how often its worker was killed meanwhile; and
-    the shards sampled once more after that had succeeded."""
+def attempts_of(
+    events: list[Event], kind: Kind
+) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """Return by shard how often it was sampled or scored, as `kind` says, and how often its worker
+    was killed meanwhile; and the shards done once more after that had succeeded."""
     attempts: dict[str, int] = {}
     cut_off: dict[str, int] = {}
     done: set[str] = set()
     needlessly = []
     open_session: dict[str, str] = {}
     for event in events:
-        if event.kind == "sampling":
+        if event.kind == kind:
             attempts[event.name] = attempts.get(event.name, 0) + 1
             open_session[event.worker] = event.name
             if event.name in done:

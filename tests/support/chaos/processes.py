@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.support.chaos.schedule import TEACHER
+
 CONTAINER = b"mortal_steps.compute.container"
 FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
@@ -83,10 +85,19 @@ def process_ids(flow: int, victim: str) -> list[int]:
     if victim == "rank-1":
         actors = [workers["actor-0"]] if "actor-0" in workers else []
         return [rank for actor in actors for rank in below(actor, FOLLOWER)]
-    if victim == "host":
+    if victim in ("host", TEACHER):
         owners = [workers["reward-0"]] if "reward-0" in workers else []
-        return [host for owner in owners for host in hosts_of(owner)]
+        hosts = [host for owner in owners for host in hosts_of(owner)]
+        return [host for host in hosts if _holds_a_model(host) == (victim == TEACHER)]
     return [workers[victim]] if victim in workers else []
+
+
+def _holds_a_model(host: int) -> bool:
+    """Whether a host is that of a model: it has imported torch."""
+    try:
+        return b"libtorch" in Path(f"/proc/{host}/maps").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def hosts_of(worker: int) -> list[int]:

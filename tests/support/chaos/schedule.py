@@ -24,6 +24,9 @@ VICTIMS = (*WORKERS, "host", "flow", "server")
 GAME = "game"
 """The server of environments, where there is one."""
 
+TEACHER = "teacher"
+"""The process of a teacher, where training asks one."""
+
 KILLED, STOPPED = ("process", "node process", "bridge", "machine"), ("bridge", "machine", "raylet")
 ON_A_CLUSTER = (*KILLED, *(f"stopped {what}" for what in STOPPED))
 """What can be killed, or stopped for a while, of a worker on a Ray cluster."""
@@ -89,6 +92,19 @@ def at_ranks(chosen: Iterable[Volley]) -> list[Volley]:
 
     def other(shot: Shot) -> Shot:
         victims = (next(names) if each == "actor-0" else each for each in shot.victims)
+        return replace(shot, victims=tuple(victims))
+
+    return [tuple(map(other, volley)) for volley in chosen]
+
+
+def at_teachers(chosen: Iterable[Volley]) -> list[Volley]:
+    """The same for training that asks a teacher: a host is killed in evaluations alone, and the
+    teacher in its place everywhere else."""
+
+    def other(shot: Shot) -> Shot:
+        if shot.stage == "evaluate":
+            return shot
+        victims = (TEACHER if each == "host" else each for each in shot.victims)
         return replace(shot, victims=tuple(victims))
 
     return [tuple(map(other, volley)) for volley in chosen]

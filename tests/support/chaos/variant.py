@@ -145,13 +145,12 @@ def _differences(expected: Digests, found: Digests) -> Sequence[str]:
 
 
 def _damage(run_dir: Path) -> Iterator[str]:
-    """Files that do not match their digest, and half-written models and states."""
+    """Files that do not match their digest, and what is half written."""
     for file in check_run(run_dir.parent, run_dir.name).files:
         if file.damage:
             yield f"{file.path} {file.damage}"
-    for folder in (run_dir, run_dir / "weights", run_dir / "checkpoints"):
-        for left in folder.glob(".*.partial"):
-            yield f"{left} is left behind"
+    for left in run_dir.rglob(".*.partial"):
+        yield f"{left} is left behind"
 
 
 def _losses(work: Work) -> Iterator[str]:
@@ -162,5 +161,7 @@ def _losses(work: Work) -> Iterator[str]:
             f"{work.sampled_again} completions sampled again, {work.in_flight} were in flight at "
             "the kills"
         )
+    if work.scored_again > work.scoring:
+        yield f"{work.scored_again} shards scored again, {work.scoring} in flight at the kills"
     if work.needlessly:
-        yield f"sampled again after they were committed: {', '.join(work.needlessly)}"
+        yield f"made again after they were committed: {', '.join(work.needlessly)}"

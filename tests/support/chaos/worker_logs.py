@@ -19,7 +19,15 @@ from mortal_steps.rewards.host import HANDLER
 from tests.support.chaos.schedule import STARTING, WORKERS
 
 Kind = Literal[
-    "started", "host started", "begins", "ends", "fails", "sampling", "taking", "replaying"
+    "started",
+    "host started",
+    "begins",
+    "ends",
+    "fails",
+    "sampling",
+    "scoring",
+    "taking",
+    "replaying",
 ]
 
 LINE = re.compile(r".*(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) INFO mortal_steps\.[\w.]+: (.*)")
@@ -29,7 +37,7 @@ FOLLOWED = (*WORKERS, "rollout-2")
 HOST = HANDLER.rpartition(":")[2]
 STARTED = re.compile(r"process (\d+) is a [\w.]+:(\w+)")
 CALL = re.compile(r"(\w+)(?:/\d+/\d+)? (begins|ends|fails)")
-WORK = re.compile(r"(sampling|taking|replaying) (?:step )?(\S+)")
+WORK = re.compile(r"(sampling|scoring|taking|replaying) (?:step )?(\S+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +50,7 @@ class Event:
     """Such as `rollout-0`."""
     kind: Kind
     name: str
-    """The stage that begins or ends, the process id, the file sampled, the step taken."""
+    """The stage that begins or ends, the process id, the file sampled or scored, the step taken."""
 
 
 class LogFollower:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mortal_steps.errors import ConfigError, DataError, ModelError
+from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.teachers import (
     check_context,
     check_taught,
@@ -12,6 +13,8 @@ from mortal_steps.orchestration.checking.teachers import (
 )
 from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.loader import parse_config
+from mortal_steps.store.digests import digest_of_file
+from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.types import Problem
 from tests.support.refused import refused
 
@@ -54,10 +57,10 @@ def test_whole_models_are_teachers(folder):
         ({"rollout": {"source": "batches.py:Mine"}}, ("rollout.source = 'batches.py:Mine'",)),
         (
             {
-                "algorithm": {"beta": 0.0, "loss_top_k": 256},
+                "algorithm": {"beta": 0.0, "loss_top_k": 200},
                 "training": {"batch_size": 256, "max_completion_length": 1024},
             },
-            ("algorithm.loss_top_k = 256", "MiB", "rollout.num_shards (now 2)"),
+            ("algorithm.loss_top_k = 200", "MiB", "rollout.num_shards (now 2)"),
         ),
     ],
     ids=str,
@@ -70,6 +73,15 @@ def test_what_they_cannot_teach_with_is_named(folder, changes, told):
 def test_a_teacher_that_is_not_whole_is_named(folder):
     (folder / "model.safetensors").unlink()
     with refused(ModelError, "algorithm.teachers.main", str(folder)):
+        checked(config(folder))
+
+
+def test_a_teacher_that_a_run_has_trained_is_as_it_was_written(folder):
+    weights = folder / "model.safetensors"
+    (folder / FOLDER_MANIFEST).write_bytes(manifest_of({weights.name: digest_of_file(weights)}))
+    checked(config(folder))
+    weights.write_bytes(b"weighty")
+    with refused(ModelError, "algorithm.teachers.main", str(weights), "damaged"):
         checked(config(folder))
 
 
@@ -109,3 +121,13 @@ def test_of_vllm_it_takes_one_less_than_the_engine_which_samples_one(folder):
     given = config(folder, algorithm={"teachers": teachers}, rollout={"max_tokens": 40})
     with refused(ConfigError, "algorithm.teachers.main", "takes 63 tokens"):
         check_context(forecast_plan(given), 24)
+
+
+def test_all_of_it_is_checked_before_a_run_begins(folder):
+    checks = preflight._Checks(config(folder, rewards={"on_error": "mask"}), print)
+    with refused(ConfigError, "rewards.on_error = 'mask'"):
+        checks.settings()
+    with refused(DataError, "'cod' of train-0"):
+        checks.rows([row(0, kind="cod")], [])
+    with refused(ConfigError, "algorithm.teachers.main", "takes 64 tokens"):
+        checks.forecast(64, None)

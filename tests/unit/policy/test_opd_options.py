@@ -126,6 +126,25 @@ def test_teachers_are_asked_whether_anything_scores_or_not():
     assert Plan(named).trainer.reward_weights == weights
 
 
+def test_reward_workers_are_told_all_of_a_teacher():
+    own = {"name_or_path": "org/large", "dtype": "bfloat16", "engine": "vllm", "device": "cuda:1"}
+    own |= {"engine_options": {"max_model_len": 50}, "batch_size": 3, "threads": 2}
+    values = {"type": "opd", "teachers": {"main": own, "code": "org/coder"}}
+    values |= {"teacher_column": "kind", "beta": 0.0, "loss_top_k": 4}
+    config = parse_config({"algorithm": values, "rollout": {"temperature": 0.7}})
+    main, code = config.rewards_and_teachers.all_terms
+    expected = {**own, "name": "teacher-main", "teacher": "main", "type": "teacher", "weight": 0.0}
+    expected |= {"temperature": 0.7, "top_k": 4, "column": "kind"}
+    model = {name: expected.pop(name) for name in ("name_or_path", "dtype")}
+    told = main.model_dump()
+    assert {name: told[name] for name in expected} == expected
+    assert {name: told["model"][name] for name in model} == model
+    assert (main.needs_engine, main.needs_gpu) == ("vllm", True)
+    assert (code.needs_engine, code.needs_gpu, code.device) == (None, False, "cpu")
+    assert (code.batch_size, code.threads, code.full_name) == (1, 1, "org/coder")
+    assert Plan(config).scoring.needs_engine == "vllm"
+
+
 def test_teachers_judge_nothing_that_is_held_out():
     values = {
         "algorithm": {"type": "opd", "teachers": {"main": "org/large"}},
@@ -149,6 +168,9 @@ def test_a_run_keeps_the_commits_of_its_teachers():
     found = resolved_like(config, begun).algorithm.teachers
     assert (found["main"].revision, found["code"].revision) == (None, COMMIT)
     assert found["code"].device == "cuda:1"
+    values["algorithm"]["teachers"]["main"] = {"name_or_path": "org/large", "revision": "v1"}
+    tagged = parse_config(values).with_teacher_commits(lambda name, model: None)
+    assert tagged.algorithm.teachers["main"].revision == "v1"
     values["algorithm"]["teachers"]["code"] = "org/other"
     assert resolved_like(parse_config(values), begun).algorithm.teachers["code"].revision is None
 
@@ -158,6 +180,15 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path, teacher):
     config = taught(str(tmp_path), model={"name_or_path": teacher})
     told = ("algorithm.teachers.main", str(tmp_path), "token 3 is '\\n' to it and 'a' to the stu")
     with refused(ConfigError, *told):
+        algorithm_of(config.algorithm).check(Plan(config).trainer)
+
+
+def test_weights_alone_with_another_vocabulary_are_refused(tmp_path, teacher):
+    build_model(tmp_path, NewModelConfig(alphabet="abc", hidden_size=32, num_layers=1), seed=0)
+    for file in tmp_path.glob("*token*"):
+        file.unlink()
+    config = taught(str(tmp_path), model={"name_or_path": teacher})
+    with refused(ConfigError, "algorithm.teachers.main", "no tokenizer and a vocabulary of 6 tok"):
         algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 

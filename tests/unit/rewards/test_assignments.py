@@ -124,6 +124,30 @@ def test_an_engine_of_its_own_has_the_interpreter_of_rollout_workers_and_one_gpu
     assert found["variables"] == threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})
 
 
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_a_teacher_has_a_host_that_reads_token_ids_and_may_ask_the_hub(
+    tmp_path: Path, engine: str
+) -> None:
+    def refuse() -> None:
+        raise RewardError("the teacher's files were changed")
+
+    term = in_vllm("cpu").model_copy(update={"engine": engine})
+    local = {"rollout": {"python": "/opt/vllm/bin/python"}}
+    (assignment,) = assign(
+        RewardsConfig().model_copy(update={"terms": (term,)}),
+        compute=ComputeConfig.model_validate({"local": local}),
+        gym_rows=False,
+        template_options={},
+        run_dir=tmp_path,
+        before_start=refuse,
+    )
+    (host,) = assignment.hosts
+    assert host.takes_prompt_ids and "HF_TOKEN" in host.process._passed_on
+    assert host.process._python == ("/opt/vllm/bin/python" if engine == "vllm" else None)
+    with refused(RewardError, "files were changed"):
+        host.start()
+
+
 @pytest.mark.parametrize(("device", "seen"), [("cuda:1", "2"), ("cuda:0", "")])
 def test_a_gpu_that_is_hidden_from_reward_workers_is_no_teachers(device: str, seen: str) -> None:
     with refused(RewardError, "algorithm.teachers.main.device", f"= {seen!r}", "reward.devices"):

@@ -2,7 +2,8 @@
 
 import numpy
 
-from mortal_steps.rewards.calling.calls import CallFailure, CallScores
+from mortal_steps.rewards.base import TrainerState
+from mortal_steps.rewards.calling.calls import CallFailure, CallScores, arguments_of
 from mortal_steps.rewards.scoring.jobs import Part
 from mortal_steps.rewards.scoring.scorer import _said_by_teachers
 from mortal_steps.rewards.token_logprobs import TokenLogprobs, bytes_per_token, unpacked
@@ -51,6 +52,19 @@ def test_a_shard_keeps_it_and_is_as_before_without(tmp_path):
         assert found.rewards == body.rewards
     without = store.path("rewards-0.parquet").read_bytes()
     assert b"teacher_logprobs" not in without
+
+
+def test_a_teacher_reads_the_tokens_of_the_prompt_that_each_completion_answers():
+    usual = {"text": "", "finish_reason": "stop", "seed": 0, "policy_version": PolicyVersion(0)}
+    made = [
+        Completion(token_ids=[1], logprobs=[0.0], prompt_ids=ids, **usual) for ids in ((), (7, 8))
+    ]
+    problem = Problem(id="train-0", prompt="a")
+    group = GeneratedGroup(problem=problem, prompt_ids=[3], completions=made)
+    state = TrainerState(global_step=0, max_steps=1)
+    assert arguments_of([group], state).prompt_ids is None
+    found = arguments_of([group], state, of_prompts=True).prompt_ids
+    assert [list(ids) for ids in found] == [[3], [7, 8]]
 
 
 def test_each_completion_has_what_its_own_teacher_said():
