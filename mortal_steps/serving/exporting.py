@@ -1,9 +1,7 @@
 """Write a model of a run to a folder of the user's, which nothing of MORTAL's is needed to load."""
 
-import contextlib
-import dataclasses
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.errors import ConfigError, ModelError, MortalError
@@ -14,11 +12,8 @@ from mortal_steps.serving.models import (
     SavedModel,
     choose,
     copy_files,
-    exported_path,
     has_gone,
-    is_passing,
     tokenizer_files,
-    whole_model,
     write_whole,
 )
 from mortal_steps.store.files import hidden_beside, writing
@@ -67,8 +62,7 @@ def _write(
                 copy_files(filter(Path.exists, (held / name for name in ADAPTER_FILES)), partial)
                 copy_files(tokenizer_files(run), partial)
             else:
-                with _held(run, saved) as held_model:
-                    write_whole(run, held_model, partial)
+                write_whole(run, saved, partial)
             if dtype is not None:
                 # Imported where used: torch takes a while.
                 from mortal_steps.policy.model_files.casting import cast_folder
@@ -77,18 +71,3 @@ def _write(
             partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _held(run: Run, saved: SavedModel) -> Iterator[SavedModel]:
-    """Let weights that the run may remove any time stay for the block."""
-    if saved.kind != "model" or not is_passing(run, saved):
-        yield saved
-        return
-    was_there = run.store.path(exported_path(run, saved)).exists()
-    path = whole_model(run, saved)
-    try:
-        yield dataclasses.replace(saved, path=path, sha256=None)
-    finally:
-        if not was_there:
-            run.store.remove_folder(path)

@@ -28,7 +28,7 @@ from mortal_steps.policy.starting_model.base_model import first_model, model_cac
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
-from mortal_steps.store.files import link_verified
+from mortal_steps.store.files import link_verified, locked
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ KINDS: tuple[Kind, ...] = ("model", "adapter", "parameters")
 NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
 """Files of a model folder that do not belong to its tokenizer, although their names look like
 it."""
+
+
+COPIED_BYTES = 1 << 24
+"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,17 +116,22 @@ def choose(run: Run, step: int | None, *, kinds: Sequence[Kind] = KINDS) -> Save
     """Return the verified model of these kinds after `step` steps, by default the newest with one;
     weights cast for sampling come last. A run that goes on may remove it any time. Raises
     `StoreError` without any, `CorruptFileError`."""
+    candidates = _candidates(run, step, kinds)
     while True:
-        candidates = _candidates(run, step, kinds)
         try:
             return _first_whole(run, candidates)
         except CorruptFileError:
             if not all(has_gone(run, saved) for saved in candidates):
                 raise
+            before = candidates
+            run.read_again()
+            candidates = _candidates(run, step, kinds)
+            if candidates == before:  # it was not the run that removed them
+                raise
 
 
 def has_gone(run: Run, saved: SavedModel) -> bool:
-    """Return whether the run has removed the model: it went on meanwhile."""
+    """Return whether the model is not there any more, as where the run went on meanwhile."""
     return not run.store.path(saved.path).exists()
 
 
@@ -182,32 +191,40 @@ def whole_model(run: Run, saved: SavedModel) -> str:
     """Return the whole model's folder in the run directory, exported from `saved` if need be; of
     weights that a run removes when it goes on, links to them. Raises `ModelError` if that cannot
     be, as without an adapter's base."""
-    if saved.kind == "model" and not is_passing(run, saved):
+    if saved.kind == "model" and not _is_passing(run, saved):
         return saved.path
-    path = exported_path(run, saved)
-    try:
-        run.store.verify_folder(path, run.store.folder_digest(path))
-    except CorruptFileError:
-        run.store.remove_leftovers(EXPORTED, of=Path(path).name)
-        is_model = saved.kind == "model"
-        listed = run.store.folder_files(saved.path) if is_model else {}
-        listed.pop(PROBE_FILE, None)
-        with run.store.committing_folder(path, hashed=listed) as folder:
-            for file, digest in listed.items():
-                link_verified(run.store.path(saved.path) / file, folder / file, digest)
-            if not is_model:
-                write_whole(run, saved, folder)
+    path = f"{EXPORTED}/step-{saved.step}-{_digest(run, saved)[:12]}"
+    if not _is_exported(run, path):
+        with locked(run.store.path(f"{EXPORTED}/lock")):  # two commands may want the same
+            if not _is_exported(run, path):
+                _commit_whole(run, saved, path)
     return path
 
 
-def exported_path(run: Run, saved: SavedModel) -> str:
-    return f"{EXPORTED}/step-{saved.step}-{_digest(run, saved)[:12]}"
+def _is_exported(run: Run, path: str) -> bool:
+    try:
+        run.store.verify_folder(path, run.store.folder_digest(path))
+    except CorruptFileError:
+        return False
+    return True
 
 
-def is_passing(run: Run, saved: SavedModel) -> bool:
-    """Return whether these are published weights, which a run keeps as long as it samples with
-    them."""
-    return run.manifest.status != "completed" and saved.path.startswith(f"{weights.FOLDER}/")
+def _commit_whole(run: Run, saved: SavedModel, path: str) -> None:
+    run.store.remove_leftovers(EXPORTED, of=Path(path).name)
+    is_model = saved.kind == "model"
+    listed = run.store.folder_files(saved.path) if is_model else {}
+    listed.pop(PROBE_FILE, None)
+    with run.store.committing_folder(path, hashed=listed) as folder:
+        for file, digest in listed.items():
+            link_verified(run.store.path(saved.path) / file, folder / file, digest)
+        if not is_model:
+            write_whole(run, saved, folder)
+
+
+def _is_passing(run: Run, saved: SavedModel) -> bool:
+    """Return whether these are published weights of a run that goes on, which it keeps as long as
+    it samples with them. Nobody removes those of another run."""
+    return saved.path.startswith(f"{weights.FOLDER}/") and run.status() == "running"
 
 
 def write_whole(run: Run, saved: SavedModel, folder: Path) -> None:
@@ -221,11 +238,15 @@ def write_whole(run: Run, saved: SavedModel, folder: Path) -> None:
 
 
 def copy_files(files: Iterable[Path], folder: Path) -> None:
-    """Copy the files, except what the folder has already."""
+    """Copy the files, except what the folder has already. All are opened before the first is
+    copied: what is open can be read to its end, also if a run that goes on removes it meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
-    for file in files:
-        if not (folder / file.name).exists():
-            shutil.copyfile(file, folder / file.name)
+    with contextlib.ExitStack() as opened:
+        sources = [opened.enter_context(file.open("rb")) for file in files]
+        for source in sources:
+            if not (copy := folder / Path(source.name).name).exists():
+                with copy.open("wb") as target:
+                    shutil.copyfileobj(source, target, COPIED_BYTES)
 
 
 def _export(run: Run, saved: SavedModel, folder: Path) -> None:

@@ -1,14 +1,17 @@
 """Which steps of a run have a model, and in which folder."""
 
 import logging
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import choose, find_whole, whole_model
+from mortal_steps.serving.models import choose, copy_files, find_whole, whole_model
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import locked
 from mortal_steps.types import FinalModel
 from tests.support.damage import flip_a_byte
 from tests.support.refused import refused
@@ -126,6 +129,8 @@ def test_a_final_model_that_was_replaced_is_not_served(tmp_path):
 def test_a_model_that_is_served_stays_when_its_run_goes_on(tmp_path):
     run = begun(tmp_path)
     commit(run, "weights/v5")
+    run.acquire()
+    run.update(status="running")
     saved, path = find_whole(run, None)
     assert (saved.step, saved.path) == (5, "weights/v5")
     run.store.remove_folder("weights/v5")
@@ -150,3 +155,86 @@ def test_a_model_that_its_run_removes_meanwhile_is_not_damaged(tmp_path, monkeyp
     commit(run, "weights/v5")
     with pytest.raises(StoreError, match="no model of step 5; it holds models of the steps 6"):
         choose(run, 5)
+
+
+def test_a_model_that_is_gone_for_good_is_missing(tmp_path, monkeypatch):
+    run = begun(tmp_path)
+    ended(run)
+    run.store.path("final").rename(tmp_path / "elsewhere")
+    verify, looks = run.store.verify_folder, []
+
+    def counted(path, sha256):
+        looks.append(path)
+        assert len(looks) < 9, "looks for ever"
+        return verify(path, sha256)
+
+    monkeypatch.setattr(run.store, "verify_folder", counted)
+    for find in (choose, find_whole):
+        with refused(CorruptFileError, "step 9", "final/manifest.json is missing"):
+            find(run, None)
+        looks.clear()
+
+
+def test_the_final_model_of_a_run_that_ends_meanwhile_is_taken(tmp_path):
+    """A command has read the manifest before the run ended, and removed what it sampled with."""
+    run = begun(tmp_path)
+    commit(run, "weights/v9")
+    begun_before = Run(RunStore(run.store.root), run.config, run.info)
+    verify = begun_before.store.verify_folder
+
+    def ends(path, sha256):
+        if path == "weights/v9":
+            ended(run)
+            run.store.remove_folder(path)
+        return verify(path, sha256)
+
+    begun_before.store.verify_folder = ends
+    assert choose(begun_before, None).path == "final"
+
+
+@pytest.mark.parametrize("status", ["running", "failed"])
+def test_nothing_is_written_to_a_run_that_nobody_continues(tmp_path, status):
+    """It may be a colleague's, in a folder that is there to read."""
+    run = begun(tmp_path)
+    commit(run, "weights/v5")
+    run.update(status=status)
+    saved, path = find_whole(run, None)
+    assert path == saved.path == "weights/v5"
+    assert not run.store.path("exported").exists()
+
+
+def test_what_is_copied_is_whole_although_it_is_removed_meanwhile(tmp_path, monkeypatch):
+    """Whoever goes on may remove all files once the first of them is copied."""
+    names = ["a.safetensors", "b.safetensors"]
+    source = tmp_path / "weights"
+    source.mkdir()
+    for name in names:
+        (source / name).write_text(name)
+    copy = shutil.copyfileobj
+
+    def removing(*given):
+        shutil.rmtree(source, ignore_errors=True)
+        copy(*given)
+
+    monkeypatch.setattr(shutil, "copyfileobj", removing)
+    copy_files([source / name for name in names], tmp_path / "model")
+    assert [(tmp_path / "model" / name).read_text() for name in names] == names
+
+
+def test_commands_that_want_the_same_model_leave_it_to_one(tmp_path):
+    run = begun(tmp_path)
+    commit(run, "weights/v5")
+    run.acquire()
+    run.update(status="running")
+    saved = choose(run, None)
+    digest = run.store.folder_digest(saved.path)
+    others = run.store.path(f"exported/.step-5-{digest[:12]}.x.partial")
+    with ThreadPoolExecutor() as threads:
+        with locked(run.store.path("exported/lock")):
+            others.mkdir()
+            waits = threads.submit(whole_model, run, saved)
+            with pytest.raises(TimeoutError):
+                waits.result(timeout=0.3)
+            assert others.exists(), "what another command writes stays"
+        assert run.store.path(waits.result(timeout=9)).is_dir()
+    assert not others.exists(), "nobody writes it any more"
