@@ -31,7 +31,8 @@ async def pass_gate(stage: GateStage, job: Job) -> Product | Asking:
     comparison raises."""
     settings = stage.settings(job)
     registry = Registry(settings.models_dir.absolute(), settings.name)
-    gate = Gate(find_run(job.runs_dir.absolute(), settings.run_id), registry, settings.overrides)
+    run = find_run(job.runs_dir.absolute(), settings.run_id)
+    gate = Gate(run, registry, settings.overrides, request=job.id)
 
     async def decide() -> Product:
         with without_tags():

@@ -101,7 +101,7 @@ async def promote(
     if made is not None:
         registry.follow()
         return _ended(made, registry)
-    gate = Gate(run, registry, overrides or ())
+    gate = Gate(run, registry, overrides or (), request=str(flow_run.id))
     try:
         candidate = await bring_in(gate)
         while registry.production() != candidate:

@@ -61,7 +61,8 @@ def grade(
     Model, engine, sampling settings and rewards are those of a run with this
     configuration. The file is the dataset with the columns `pass_rate`,
     `mean_reward` and `group_size`; `selection.column = "..."` or a filter of
-    your own can go by them. Called again after a kill, it goes on.
+    your own can go by them. Called again after a kill, it goes on; called
+    again after its end, it scores again what could not be scored.
     """
     import asyncio
 

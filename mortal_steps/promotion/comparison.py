@@ -56,7 +56,9 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
         return Verdict(promote=False, why="the candidate has no reward: nothing could be scored")
     if gain is None and comparison.incumbent is not None:
         why = (
-            f"{comparison.incumbent.id}, in use, has no reward on these problems: nothing is shown"
+            f"{comparison.incumbent.id}, in use, has no reward on these problems: nothing is "
+            "shown; look at both models, and promote this one by `mortal promote "
+            f"{comparison.candidate.run_id} --yes`"
         )
         return Verdict(promote=False, why=why)
     if gain is None:

@@ -47,15 +47,17 @@ class Gate:
         registry: Registry,
         overrides: Sequence[str] = (),
         local: Callable[..., Compute] = LocalCompute,
+        *,
+        request: str | None = None,
     ) -> None:
-        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. Raises `ConfigError`
-        where nothing can be judged so."""
+        """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. A `request` that is
+        made again gets the same judgements. Raises `ConfigError` where nothing can be judged so."""
         check_overrides(overrides)
         self._run = run
         self.registry = registry
         self._overridden = bool(overrides)
         plan = judging_plan(override_config(run.config, overrides), run.info.num_steps)
-        self._judge = Judge(registry.store, run, plan, local)
+        self._judge = Judge(registry.store, run, plan, local, request=request)
 
     def bring_in(self) -> ModelVersion:
         """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""

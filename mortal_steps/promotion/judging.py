@@ -6,7 +6,8 @@
 
 The key is a digest of the model, the problems, the settings that decide a score, and the code of
 the reward functions. So a model is judged once: a kill costs the shards in flight, and an incumbent
-that was judged on the same problems is not judged again.
+that was judged on the same problems is not judged again. What a reward function or an environment
+failed on in a judgement is scored again when another request asks for the judgement.
 """
 
 import asyncio
@@ -68,6 +69,8 @@ class Judgement:
     num_problems: int
     metrics: Mapping[str, float]
     """As in `Evaluation`."""
+    request: str | None = None
+    """The request that it was made for, if that has a name: it goes on with this judgement."""
 
 
 class Judge:
@@ -80,10 +83,12 @@ class Judge:
         plan: JudgingPlan,
         local: Callable[..., Compute] = LocalCompute,
         problems: Sequence[Problem] | None = None,
+        request: str | None = None,
     ) -> None:
         """`store` holds the models and keeps the judgements; `plan` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
-        run's held-out problems. Raises `ConfigError` where there are none."""
+        run's held-out problems. A `request` that is made again, after a kill say, is answered by
+        the same judgement. Raises `ConfigError` where there are no problems."""
         if not (problems or run.info.num_eval_problems or plan.evaluation.harnesses):
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
@@ -99,6 +104,7 @@ class Judge:
         self._plan = plan
         self._local = local
         self._given = list(problems or ())
+        self._request = request
 
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
@@ -144,15 +150,19 @@ class Judge:
         once. Raises what workers raise, `CorruptFileError` for a damaged model."""
         folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
-            found = self._find(f"{folder}/judgement.json")
-            if found is not None and self._is_whole(folder):
+            file = f"{folder}/judgement.json"
+            found = self._find(file)
+            if found is not None and self._is_whole(folder, found.request):
                 return found
             self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
-            discard_masked(self._store, folder)
+            if found is not None:
+                # The judgement last: without one, a call that was killed goes on.
+                discard_masked(self._store, folder)
+                self._store.path(file).unlink()
             weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
             judgement = await self._judge(weights, folder)
-            self._store.write_record(f"{folder}/judgement.json", judgement, Judgement)
+            self._store.write_record(file, judgement, Judgement)
             return judgement
 
     def scores(self, sha256: str) -> Scores:
@@ -171,11 +181,13 @@ class Judge:
         """The set whose reward is the `reward`, where one is named."""
         return self._held_out.evaluation.decides
 
-    def _is_whole(self, folder: str) -> bool:
-        """Return whether the scores of all problems are there, none of them masked: what failed is
-        asked again. A damaged shard is logged."""
+    def _is_whole(self, folder: str, request: str | None) -> bool:
+        """Return whether the scores of all problems are there, none of them masked unless for the
+        present request: another one asks again for what failed. A damaged shard is logged."""
+        is_own = request is not None and request == self._request
         try:
-            if any(shard.failures for shard in committed_shards(self._store, folder) or ()):
+            shards = committed_shards(self._store, folder) or ()
+            if not is_own and any(shard.failures for shard in shards):
                 return False
             return scores_in(self._store, folder, self._held_out, STEP) is not None
         except CorruptFileError as error:
@@ -230,6 +242,7 @@ class Judge:
         return Judgement(
             num_problems=self._num_problems,
             metrics=evaluation_scores(self._held_out, STEP, shards, answers),
+            request=self._request,
         )
 
     @property

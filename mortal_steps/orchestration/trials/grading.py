@@ -4,7 +4,7 @@
 
 The key is a digest of the model, the problems, the settings that decide a score, and the code of
 the reward functions. So a grading that is killed goes on where it was, and costs the shards in
-flight.
+flight; one that has ended is asked again for what failed in it.
 """
 
 import json
@@ -132,7 +132,7 @@ class Grading:
         with locked_at_once(folder / "lock") as lock:
             if lock is None:
                 raise StoreError(f"{folder} is being graded by another process; wait for it")
-            await self._scoring.score(folder, path, report)
+            await self._scoring.score(folder, path, report, asks_masked_again=True)
         rewards = [each.rewards for each in self._scoring.scored(folder)]
         known = [[each for each in group if each is not None] for group in rewards]
         least = _least_of_solutions(known) if success is None else success

@@ -60,14 +60,16 @@ class ScoredGroup:
 
 def discard_masked(store: RunStore, folder: str) -> None:
     """Remove the scores of shards in which a reward function failed, and all of those in which an
-    environment did: whoever asks again wants to know whether that is over. For the one process that
-    commits there. Raises `StoreError`."""
+    environment did: whoever asks again wants to know whether that is over. For what has been scored
+    to its end, and for the one process that commits there. Raises `StoreError`."""
     for path, content in shard_files(store.path(folder)):
         file = f"{folder}/{path.name}"
         found = content == "rewards" and store.find_whole(file, RewardedShard, "scored again")
         kinds = {failure.kind for failure in found[1].failures} if found else set()
         sampled = path.with_name(path.name.replace("rewards", "generations"))
-        for each in (path, sampled) if "environment" in kinds else (path,):
+        # The scores last: a kill between leaves what is discarded again, or scored for what is
+        # sampled anew.
+        for each in (sampled, path) if "environment" in kinds else (path,):
             if kinds:
                 with writing(each):
                     each.unlink(missing_ok=True)
@@ -123,14 +125,19 @@ class ModelScoring:
         text = json.dumps(parts, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    async def score(self, folder: Path, path: str, report: Report) -> None:
-        """Commit to the folder what is not there yet, with the model in `path`. One process at a
-        time may do so. Raises what workers raise."""
+    async def score(
+        self, folder: Path, path: str, report: Report, *, asks_masked_again: bool = False
+    ) -> None:
+        """Commit to the folder what is not there yet, with the model in `path`. Where an earlier
+        call has come to its end, `asks_masked_again` scores again what failed then; one that was
+        killed goes on. One process at a time may do so. Raises what workers raise."""
         store = RunStore(folder)
         store.root.mkdir(parents=True, exist_ok=True)
         workers = self._ready(store, path)
         store.remove_leftovers("")
-        discard_masked(store, SHARDS)
+        contents = [content for _, content in shard_files(store.path(SHARDS))]
+        if asks_masked_again and contents.count("rewards") == len(self._bounds):
+            discard_masked(store, SHARDS)
         problems = store.write_record("problems.json", list(self._problems), list[Problem])
         compute = LocalCompute(
             workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()

@@ -54,13 +54,26 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(tmp_path,
         all_problems(plan.problems)[:4],
         settings.sampling,
         num_generations=2,
-        problems_per_shard=2,
+        problems_per_shard=1,
         runs_dir=Path("runs"),
     )
+
+    def num_scored(report=lambda done, of: None):
+        return [each.num_scored for each in asyncio.run(grading.grade(report=report)).problems]
+
+    def dying(done, of):
+        raise Killed
+
     (tmp_path / "away").touch()
-    assert [each.num_scored for each in asyncio.run(grading.grade()).problems] == [0] * 4
+    with pytest.raises(Killed):
+        num_scored(dying)
+    [shards] = Path("runs").glob(f"{FOLDER}/*/shards")
+    there = {path: path.stat().st_mtime_ns for path in shards.glob("rewards-*")}
+    assert 0 < len(there) < 4
+    assert num_scored() == [0] * 4
+    assert {path: path.stat().st_mtime_ns for path in there} == there, "a killed one goes on"
     (tmp_path / "away").unlink()
-    assert [each.num_scored for each in asyncio.run(grading.grade()).problems] == [2] * 4
+    assert num_scored() == [2] * 4
 
 
 def test_a_grading_that_is_killed_goes_on_and_gives_the_same_grades(tmp_path, monkeypatch):

@@ -268,13 +268,32 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(runs, reg
         'rewards.on_error="mask"',
         "rewards.retries=0",
     ]
+
+    def gate(local=Counted, request=None):
+        return Gate(runs["second"], registry, overrides, local, request=request)
+
+    class Dying(Counted):
+        async def call(self, role, method, **options):
+            answer = await super().call(role, method, **options)
+            if method == "reward":
+                raise KeyboardInterrupt
+            return answer
+
     (trained / "away").touch()
-    gate = Gate(runs["second"], registry, overrides, local=Counted)
-    assert "reward" not in compare(gate).metrics
+    with pytest.raises(KeyboardInterrupt):
+        compare(gate(Dying, "one"))
+    known = set(registry.store.path("judged").rglob("rewards-*"))
+    there = {path: path.stat().st_mtime_ns for path in known}
+    assert there
+    judged = compare(gate(request="one")).metrics
+    assert "reward" not in judged
+    assert {path: path.stat().st_mtime_ns for path in known} == there, "a killed one goes on"
     (trained / "away").unlink()
     Counted.sampled = 0
-    metrics = compare(Gate(runs["second"], registry, overrides, local=Counted)).metrics
+    assert compare(gate(request="one")).metrics == judged
+    assert Counted.sampled == 0, "the same request keeps its judgement"
+    metrics = compare(gate(request="another")).metrics
     assert metrics["reward"] > 0 and "rewards/length/masked" not in metrics
     again = Counted.sampled
-    assert compare(gate).metrics == metrics
+    assert compare(gate()).metrics == metrics
     assert Counted.sampled == again, "a judgement without failures is kept"

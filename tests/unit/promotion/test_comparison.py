@@ -91,4 +91,5 @@ def test_nothing_is_better_than_a_model_in_use_of_which_nothing_could_be_scored(
     unknown = comparison(BEFORE, incumbent=CANDIDATE, against={"rewards/judge/masked": 200.0})
     verdict = by_threshold(replace(unknown, paired=None), -1.0)
     assert not verdict.promote
-    assert verdict.why == "new-0, in use, has no reward on these problems: nothing is shown"
+    assert verdict.why.startswith("new-0, in use, has no reward on these problems: nothing is")
+    assert "`mortal promote new --yes`" in verdict.why, "or no model is ever promoted"

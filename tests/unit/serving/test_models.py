@@ -210,13 +210,16 @@ def test_what_is_copied_is_whole_although_it_is_removed_meanwhile(tmp_path, monk
     source.mkdir()
     for name in names:
         (source / name).write_text(name)
-    copy = shutil.copyfileobj
 
-    def removing(*given):
-        shutil.rmtree(source, ignore_errors=True)
-        copy(*given)
+    def removing(copy):
+        def called(*given):
+            shutil.rmtree(source, ignore_errors=True)
+            copy(*given)
 
-    monkeypatch.setattr(shutil, "copyfileobj", removing)
+        return called
+
+    for name in ("copyfile", "copyfileobj"):
+        monkeypatch.setattr(shutil, name, removing(getattr(shutil, name)))
     copy_files([source / name for name in names], tmp_path / "model")
     assert [(tmp_path / "model" / name).read_text() for name in names] == names
 
