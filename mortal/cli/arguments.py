@@ -24,10 +24,16 @@ def port_number(given: str | int) -> int:
 
 def check_output(file: Path) -> None:
     """Raise `ConfigError` unless --output names a file that can be written."""
-    existing = next(folder for folder in file.absolute().parents if folder.exists())
+    # Imported where used: the help needs no files.
+    from mortal_steps.store.files import is_replaced
+
+    # A file that is replaced needs a folder that may be written to, and need not be so itself.
+    in_place = file.exists() and not is_replaced(file)
+    parents = file.resolve().parents if file.is_symlink() else file.absolute().parents
+    target = file if in_place else next(folder for folder in parents if folder.exists())
     if file.is_dir():
         why = "is a folder"
-    elif not existing.is_dir() or not os.access(file if file.exists() else existing, os.W_OK):
+    elif not (in_place or target.is_dir()) or not os.access(target, os.W_OK):
         why = "cannot be written"
     else:
         return
@@ -35,7 +41,7 @@ def check_output(file: Path) -> None:
 
 
 def place_of_run(
-    run_id: str | None, runs_dir: Path | None, overrides: Sequence[str]
+    run_id: str | None, runs_dir: Path | None, overrides: Sequence[str], context: typer.Context
 ) -> dict[str, str]:
     """Return what `--run-id` and `--runs-dir` say of these keys, where no `--set` says otherwise:
     that beats the folder of the environment, and raises `ConfigError` beside an option."""
@@ -44,19 +50,24 @@ def place_of_run(
     overridden: dict[str, Any] = {}
     for override in overrides:
         apply_override(overridden, override)
-    given = {"run_id": run_id, "runs_dir": None if runs_dir is None else str(runs_dir)}
-    usual = {"runs_dir": str(Path(os.environ.get(RUNS_DIR, "")))}
+    given = {"run_id": run_id, "runs_dir": runs_dir}
     found: dict[str, str] = {}
     for key, value in given.items():
         other = find_key(overridden, key)
-        if value is not None and other in (MISSING, value):
-            found[key] = value
-        elif value is not None and value != usual.get(key):
+        if value is not None and (other is MISSING or type(value)(str(other)) == value):
+            found[key] = str(value)
+        elif value is not None and _is_written(context, key):
             option = f"--{key.replace('_', '-')} {value}"
             raise ConfigError(
                 f"{option} and --set {key}={other} both set {key}; leave one of them out"
             )
     return found
+
+
+def _is_written(context: typer.Context, name: str) -> bool:
+    """Return whether a parameter was given on the command line, not by the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 LARGEST_PORT = 65535

@@ -39,6 +39,7 @@ Output = Annotated[
 
 @with_flags
 def grade(
+    context: typer.Context,
     config: TriedConfig = None,
     overrides: Overrides = None,
     num_completions: Annotated[
@@ -79,7 +80,8 @@ def grade(
     from mortal_steps.serving.models import folder_of_trained
 
     settings = load_config(config, overrides or (), flags)
-    settings = settings.model_copy(update=place_of_run(None, runs_dir, overrides or ()))
+    place = place_of_run(None, runs_dir, overrides or (), context)
+    settings = settings.model_copy(update=place)
     check_output(output)
     _check_is_no_source(output, settings.data)
     waiting("reading the problems")
@@ -107,12 +109,17 @@ def grade(
 
 
 def _check_is_no_source(output: Path, data: DataConfig) -> None:
-    """Raise `ConfigError` for a file of the dataset: what is graded is a part of it, as a rule."""
-    if not output.exists():
-        return
+    """Raise `ConfigError` for a file of the dataset, whose rows are not all graded, as a rule, and
+    for a new one in a folder that the dataset is."""
+    written = output.resolve()
     for source in filter(None, (data.source, *data.eval_sources.values())):
         path = Path(source).expanduser().resolve()
-        if output.resolve().is_relative_to(path):
+        if path.is_dir() and written.is_relative_to(path) and not output.exists():
+            raise ConfigError(
+                f"--output {output} lies in {source}, which is the dataset: the grades would be "
+                "rows of it; name a file elsewhere"
+            )
+        if output.exists() and written.is_relative_to(path):
             raise ConfigError(
                 f"--output {output} is the dataset itself, of which rows that are held out or left "
                 "out would be lost; name another file"

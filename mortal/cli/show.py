@@ -97,7 +97,7 @@ def compare(
     from mortal.terminal.comparison import show_comparison
     from mortal_steps.report import comparison
     from mortal_steps.runs.run import find_run
-    from mortal_steps.store.files import write_atomically
+    from mortal_steps.store.files import write_output
 
     if len(run_ids) < 2:
         raise typer.BadParameter("name two runs or more")
@@ -109,7 +109,7 @@ def compare(
     runs = [find_run(*split_run(each, runs_dir)) for each in run_ids]
     found = comparison.compare(runs, metric, axis)
     if output is not None:
-        write_atomically(output, comparison.picture(runs, found))
+        write_output(output, comparison.picture(runs, found))
     if as_json:
         print_json(found)
     else:

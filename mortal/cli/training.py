@@ -52,6 +52,7 @@ ConfigFile = Annotated[
 
 @with_flags
 def train(
+    context: typer.Context,
     config: ConfigFile = None,
     overrides: Overrides = None,
     run_id: Annotated[
@@ -85,7 +86,7 @@ def train(
     any other key.
     """
     checking(f"reading {config or 'the command line'}")
-    changes = place_of_run(run_id, runs_dir, overrides or ())
+    changes = place_of_run(run_id, runs_dir, overrides or (), context)
     if config is not None and is_recipe_file(config):
         from mortal.cli.recipes import train_recipe
 
@@ -122,6 +123,7 @@ def train(
 
 
 def demo(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder for its configuration and rows.")
     ] = Path("mortal-demo"),
@@ -140,7 +142,7 @@ def demo(
     config = write_demo(folder)
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
-    changes = place_of_run(None, runs_dir, overrides or ())
+    changes = place_of_run(None, runs_dir, overrides or (), context)
     drive(settings.model_copy(update={**changes, "run_id": run_id}))
     say("next: read what the model wrote in the last step, and train again with a change")
     say(f"  mortal samples {run_id}")

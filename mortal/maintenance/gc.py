@@ -66,7 +66,10 @@ def trash_in(runs_dir: Path) -> list[Path]:
 def remove_trash(trash: Path) -> None:
     """Remove these folders. Raises `StoreError`, which names what cannot be removed."""
     try:
-        shutil.rmtree(trash)
+        if trash.is_symlink():
+            trash.unlink()
+        else:
+            shutil.rmtree(trash)
     except OSError as error:
         raise StoreError(
             f"{error.filename} cannot be removed: {error.strerror}; make it removable, then call "
@@ -177,7 +180,10 @@ def _last_change(folder: Path) -> float:
 
 
 def _discard(runs_dir: Path, folder: Path) -> None:
-    """Remove what was made once and would be made again. Raises `StoreError` while it is."""
+    """Remove what was made once and would be made again. Raises `StoreError` while it is, and for a
+    link."""
+    if folder.is_symlink():
+        raise StoreError("it is a link to another folder; remove both by hand")
     with locked_at_once(folder / "lock") as lock:
         if lock is None:
             raise StoreError("a process works there")

@@ -31,6 +31,21 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
         file.write(content)
 
 
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that the user has named: a link stays one, and a device, such as `/dev/stdout`,
+    is written to. Raises `StoreError`."""
+    if is_replaced(path):
+        write_atomically(path, content)
+    else:
+        with writing(path):
+            path.write_bytes(content)
+
+
+def is_replaced(path: Path) -> bool:
+    """Return whether `write_output` puts a new file in the place of this one."""
+    return not path.is_symlink() and (path.is_file() or not path.exists())
+
+
 def hidden_beside(path: Path, why: str) -> Path:
     """Return an unused hidden name in the same folder; `why` is its suffix."""
     return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}.{why}"

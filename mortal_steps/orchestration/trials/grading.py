@@ -21,7 +21,7 @@ from mortal_steps.orchestration.trials.scoring import ModelScoring, Report
 from mortal_steps.plan.parts import Plan
 from mortal_steps.scores import differ
 from mortal_steps.statistics.passing import pass_at
-from mortal_steps.store.files import locked_at_once, write_atomically
+from mortal_steps.store.files import locked_at_once, write_output
 from mortal_steps.types import Problem, SamplingParams
 
 FOLDER = ".graded"
@@ -157,4 +157,4 @@ def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
 def write_rows(path: Path, grades: Grades) -> None:
     """Write the dataset with its grades, a row a line."""
     lines = [json.dumps(each.row(), ensure_ascii=False) for each in grades.problems]
-    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+    write_output(path, "".join(f"{line}\n" for line in lines).encode())

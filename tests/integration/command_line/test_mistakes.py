@@ -125,6 +125,13 @@ def test_what_is_written_beats_the_environment_and_is_written_once(mortal, proje
     for key, option in (("runs_dir", "--runs-dir"), ("run_id", "--run-id")):
         told = mortal("train", project, option, "one", "--set", f"{key}=other")[2]
         assert f"{option} one and --set {key}=other both set {key}; leave one of them out" in told
+    monkeypatch.delenv("MORTAL_RUNS_DIR")
+    told = mortal("train", project, "--runs-dir", ".", "--set", "runs_dir=there")[2]
+    assert "--runs-dir . and --set runs_dir=there both set runs_dir" in told, "the default, written"
+    told = mortal("train", project, "--runs-dir", "./afile", "--set", "runs_dir=afile")[2]
+    assert "runs_dir afile is not writable" in told, "both say the same"
+    told = mortal("train", project, "--run-id", "5", "--set", "run_id=5", "--runs-dir", "afile")[2]
+    assert "both set run_id" not in told
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_done(mortal, project):
@@ -142,6 +149,13 @@ def test_grades_do_not_take_the_place_of_the_dataset_that_they_are_a_part_of(mor
         errors = mortal("grade", project, "-o", file)[2]
         assert f"--output {file} is the dataset itself" in errors
     assert Path("train.jsonl").read_bytes() == before
+
+
+def test_grades_do_not_become_rows_of_the_dataset(mortal, project):
+    Path("rows").mkdir()
+    Path("train.jsonl").rename("rows/train.jsonl")
+    told = mortal("grade", project, "--set", "data.source=rows", "-o", "rows/graded.jsonl")[2]
+    assert "--output rows/graded.jsonl lies in rows, which is the dataset" in told
 
 
 def test_a_run_is_named_as_a_command_finds_it(tmp_path, monkeypatch):

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,12 +55,23 @@ def imports(module: str) -> str:
         module: Its name.
     '''
     return str(module in sys.modules)
+
+def order() -> str:
+    '''Say in which order a set has words.'''
+    return " ".join({"one", "two", "three", "four", "five", "six", "seven", "eight"})
+"""
+ORDER = """
+print(*{"one", "two", "three", "four", "five", "six", "seven", "eight"})
 """
 
 
-def test_what_describes_the_tools_is_not_in_the_process_that_is_forked(tmp_path):
+def test_a_process_that_is_forked_has_sets_in_one_order_and_nothing_that_describes_tools(
+    tmp_path, monkeypatch
+):
     (tmp_path / "tool.py").write_text(TOOL)
-    host = environment_host(EnvironmentConfig(tools=(f"{tmp_path}/tool.py:imports",)), {})
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    tools = tuple(f"{tmp_path}/tool.py:{name}" for name in ("imports", "order"))
+    host = environment_host(EnvironmentConfig(tools=tools), {})
     try:
         assert described(host).environments[""].tools[0]["function"]["name"] == "imports"
         fork = host.fork()
@@ -69,10 +81,14 @@ def test_what_describes_the_tools_is_not_in_the_process_that_is_forked(tmp_path)
             ToolCall(name="imports", arguments={"module": name}, call_id=f"a/0/{name}")
             for name in ("numpy", "transformers")
         ]
+        calls.append(ToolCall(name="order", arguments={}, call_id="a/0/order"))
         answers = fork.call(
             "call", returns=list[ToolAnswer], timeout_s=60.0, episode=0, calls=calls
         )
         fork.close()
     finally:
         host.close()
-    assert [each.content for each in answers] == ["True", "False"]
+    *others, order = [each.content for each in answers]
+    assert others == ["True", "False"]
+    command, seed = [sys.executable, "-c", ORDER], {**os.environ, "PYTHONHASHSEED": "0"}
+    assert order == subprocess.check_output(command, env=seed, text=True).strip()

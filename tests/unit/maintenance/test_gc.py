@@ -45,6 +45,30 @@ def test_what_lies_on_another_disk_is_named_and_the_rest_is_gone_on_with(tmp_pat
         shutil.rmtree(other)
 
 
+def test_a_link_to_another_folder_stays_and_so_does_what_it_leads_to(tmp_path):
+    runs, other = tmp_path / "runs", tmp_path / "other"
+    (other / "shards").mkdir(parents=True)
+    (runs / GRADED).mkdir(parents=True)
+    (runs / GRADED / "abc").symlink_to(other)
+    age(runs)
+    age(other)
+    said = []
+    assert not carry_out(plan(runs), runs, said.append)
+    assert len(said) == 1 and f"{GRADED}/abc" in said[0]
+    assert "it is a link to another folder; remove both by hand" in said[0]
+    assert (runs / GRADED / "abc" / "shards").is_dir()
+    assert [path.name for path in runs.glob(".*.trash")] == []
+
+
+def test_a_link_that_a_removal_has_left_goes_and_its_folder_stays(tmp_path):
+    runs, other = tmp_path / "runs", tmp_path / "other"
+    for folder in (runs, other):
+        folder.mkdir()
+    (runs / ".abc.1.trash").symlink_to(other)
+    assert carry_out(plan(runs), runs, lambda line: None)
+    assert other.is_dir() and list(runs.glob("*.trash")) == []
+
+
 def test_what_others_remove_meanwhile_is_no_error(tmp_path):
     """As a grading does, which gives its files their names once they are whole."""
     shards = tmp_path / "runs" / GRADED / "abc"
