@@ -42,6 +42,10 @@ class Curriculum(SelectionConfig, extra="forbid"):
     def begun(self) -> Self:
         return self.model_copy(update={"rest": REST}) if self.rest is None else self
 
+    def as_in(self, begun: SelectionConfig) -> Self:
+        had_none = isinstance(begun, type(self)) and begun.rest is None
+        return self.model_copy(update={"rest": None}) if had_none and self.rest == 0 else self
+
     def rounds(self, draw: Draw) -> Rounds:
         size = draw.batch_size
         pool = list(dict.fromkeys(draw.next() for _ in range(self.pool * size)))
