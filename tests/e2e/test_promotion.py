@@ -18,6 +18,7 @@ from mortal_flows import promote as flow_module
 from mortal_steps.errors import DiskError
 from mortal_steps.promotion.comparison import by_threshold
 from mortal_steps.promotion.gate import Gate
+from mortal_steps.promotion.judging import Judgement
 from mortal_steps.registry.registry import Registry
 from tests.support.bare_flow import InProcess, Killed, one_thread
 from tests.support.promotion import train_two
@@ -71,6 +72,15 @@ async def page(client, name: str) -> str:
     return found.json()[0]["data"]
 
 
+def judged_for(registry):
+    """The requests that the judgements were made for: each goes on with its own."""
+    files = registry.store.path("judged").glob("*/judgement.json")
+    records = [
+        registry.store.find_record(f"judged/{f.parent.name}/{f.name}", Judgement) for f in files
+    ]
+    return {record[1].request for record in records}
+
+
 def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypatch):
     async def scenario():
         async with get_client() as client:
@@ -79,6 +89,7 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
             assert (waiting.type, waiting.name) == ("PAUSED", "Suspended")
             assert not registry.link.is_symlink()
             assert "Waits for approval" in await page(client, "tiny")
+            assert judged_for(registry) == {str(flow_run)}
             await answer(client, flow_run, decision="promote", by="Ada", why="reads well")
 
             with monkeypatch.context() as patch:  # killed once the decision is written

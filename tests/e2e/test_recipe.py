@@ -51,7 +51,10 @@ def test_a_recipe_goes_to_its_end(undisturbed):
     assert "made sft, rm, grpo, gate" in said
     record = record_of(folder)
     assert [each.standing for each in record.stages.values()] == ["complete"] * 4
-    assert (folder / "models" / "words" / "production").is_symlink()
+    models = folder / "models" / "words"
+    assert (models / "production").is_symlink()
+    [judged] = models.glob("judged/*/judgement.json")
+    assert f'"request":"{record.stages["gate"].job_id}"' in judged.read_text().replace(" ", "")
 
 
 def test_the_page_of_a_recipe_in_prefect_tells_how_it_ended(undisturbed, server):

@@ -16,6 +16,7 @@ from mortal_steps.orchestration.trials.grading import (
     write_rows,
 )
 from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.loader import load_config
 from mortal_steps.plan.parts import Plan
@@ -73,6 +74,15 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(tmp_path,
     assert num_scored() == [0] * 4
     assert {path: path.stat().st_mtime_ns for path in there} == there, "a killed one goes on"
     (tmp_path / "away").unlink()
+    there = {path: path.stat().st_mtime_ns for path in shards.glob("rewards-*")}
+    as_in_a_stage = ModelScoring(
+        *(plan, passing_workers(plan.workers), all_problems(plan.problems)[:4], settings.sampling),
+        num_generations=2,
+        bounds=[(number, number + 1) for number in range(4)],
+    )
+    path = as_in_a_stage.starting_model()[0]
+    asyncio.run(as_in_a_stage.score(shards.parent, path, lambda done, of: None))
+    assert {path: path.stat().st_mtime_ns for path in there} == there, "a stage is not asked again"
     assert num_scored() == [2] * 4
 
 
