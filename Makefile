@@ -164,7 +164,7 @@ bench-distillation: venv  ## A student of half the demo's size, distilled from i
 bench-atropos: venv atropos-env  ## Atropos' three weight-bridge modes against its API server, side by side
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.atropos_modes
 
-bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side (ALGORITHM=sft, dpo or sft,dpo; ROUNDS=)
+bench-vs-trl: venv  ## The same training with stock TRL and with MORTAL, side by side (ALGORITHM=sft, sft-10m, dpo, or several: sft,dpo; ROUNDS=)
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.vs_trl $(if $(ALGORITHM),--models $(subst $(COMMA), ,$(ALGORITHM))) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 bench-smollm: venv $(SMOLLM)  ## The same with SmolLM2-135M-Instruct, 32 and 8 completions a step: half an hour and more

@@ -46,6 +46,11 @@ class Saves:
         """The last step that ended, and how long the logs were then."""
         self._said = False
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a checkpoint may still be being written."""
+        return self._pending is not None
+
     async def end_step(self, done: int, say: Callable[[str], None]) -> None:
         """Note that a step has ended: begin its checkpoint if one is due, as after the last, and
         advance the manifest unless a checkpoint is being written."""

@@ -139,10 +139,11 @@ class Training:
                 run.update(evaluation=await stop.guard(starting))
                 await check_goal(session, 0)
             progress.begin_steps(ready.step)
+            counted_until = time.monotonic()
             for step in range(ready.step, run.num_steps):
                 self._recorder.begin_step()
-                began = time.monotonic()
-                (problems, batch), training = await self._begun(step, progress)
+                began = counted_until if self._ahead.is_under_way else time.monotonic()
+                (problems, batch), training = await self._batch_and_training(step, progress)
                 forgetting = asyncio.create_task(self._forget())  # while the actor trains
                 result = await training
                 self._trained = step + 1
@@ -155,7 +156,8 @@ class Training:
                 if schedule.evaluates(self._trained):
                     judging = self._evaluate(step + 1, result.weights, progress)
                     run.note(evaluation=await self._or_save(stop.guard(judging), progress))
-                run.note(busy_s=run.manifest.busy_s + time.monotonic() - began)
+                counted_until = time.monotonic()
+                run.note(busy_s=run.manifest.busy_s + counted_until - began)
                 self._recorder.usage(self._trained, session.budget.spent())
                 if await ends(session, self._trained):
                     progress.note(f"the run ends here: {run.ended.why if run.ended else ''}")
@@ -184,9 +186,10 @@ class Training:
             await sent_requests()
 
     async def _take_ahead(self, step: int) -> None:
-        """Begin the training of the next step meanwhile, if nothing has to come before it."""
+        """Begin the training of the next step meanwhile, if nothing has to come before it. Whether
+        a checkpoint is written is asked of the actor, too, which answers after a step alone."""
         comes_before = self._ahead.waits(step) or self._recorder.report_due()
-        if not comes_before and self._goes_on(step):
+        if not (comes_before or self._saves.is_pending) and self._goes_on(step):
             await self._reporter.ready()
             await self._ahead.begin(step)
 
@@ -226,15 +229,16 @@ class Training:
             await self._ahead.drop()
             await self._source.close()
 
-    async def _begun(
+    async def _batch_and_training(
         self, step: int, progress: ProgressLine
     ) -> tuple[StepBatch, Awaitable[StepResult]]:
-        """Return what `step` trains on, and its training."""
-        begun = self._ahead.take()
-        if begun is None:
-            taken = await self._or_save(self._stop.guard(self._rolled_out(step)), progress)
-            begun = taken, self._session.train_step(step, taken.batch)
-        return begun
+        """Return what `step` trains on, and its training: the one that was begun ahead, or one that
+        begins when it is awaited."""
+        ahead = self._ahead.take()
+        if ahead is not None:
+            return ahead
+        taken = await self._or_save(self._stop.guard(self._rolled_out(step)), progress)
+        return taken, self._session.train_step(step, taken.batch)
 
     async def _rolled_out(self, step: int) -> StepBatch:
         if (why := self._has_to_stop()) is not None:

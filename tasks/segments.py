@@ -36,7 +36,7 @@ from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
-from mortal_steps.errors import RunStoppedError, ServerError
+from mortal_steps.errors import LeaseLostError, RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
 from mortal_tasks.prefect_patches import hide_unshown, unshown
 from mortal_tasks.segment_message import segment_message, segment_name
@@ -208,7 +208,8 @@ class Segments:
         elif isinstance(ended, Exception) and not isinstance(ended, RunStoppedError):
             state = Failed(message=str(ended))
         self.end(before=self._run.info.num_steps + self._length, state=state)
-        if not isinstance(ended, ServerError):  # then there is nobody to tell
+        # Then there is nobody to tell, or another process drives the flow run and has its segments.
+        if not isinstance(ended, ServerError | LeaseLostError):
             await asyncio.gather(*(segment.ended() for segment in self._ending))
             if not (self._server.away or self._server.forgotten):
                 await self._show_the_gap()

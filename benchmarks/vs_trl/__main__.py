@@ -39,16 +39,18 @@ from mortal_steps.runs.run import find_run
 SMOLLM = ROOT / "deployments/configs/smollm.toml"
 ROWS = Path(__file__).with_name("rows.toml")
 ONE_THREAD = ("compute.local.actor.threads=1", "compute.local.rollout.threads=1")
+LARGER = ("model.new.hidden_size=512", "model.new.intermediate_size=1024")
 MODELS = {
     "demo": (ROOT / "deployments/configs/demo.toml", ()),
     "small": (Path(__file__).with_name("small.toml"), ()),
     "smollm": (SMOLLM, ONE_THREAD),
     "smollm-8": (SMOLLM, (*ONE_THREAD, "training.batch_size=1")),
     "sft": (ROWS, ONE_THREAD),
+    "sft-10m": (ROWS, (*ONE_THREAD, *LARGER)),
     "dpo": (ROWS, (*ONE_THREAD, "algorithm.type=dpo")),
 }
-"""A configuration and what is set otherwise. The last has 8 completions in a step instead of 32."""
-STEPS = {"demo": 100, "small": 30, "smollm": 8, "smollm-8": 12, "sft": 30, "dpo": 16}
+"""A configuration and what is set otherwise. `smollm-8` has 8 completions in a step, not 32."""
+STEPS = {"demo": 100, "small": 30, "smollm": 8, "smollm-8": 12, "sft": 30, "sft-10m": 16, "dpo": 16}
 STOCK = {
     "TRL, 1 thread": (1, {}),
     "TRL, 2 threads": (2, {}),

@@ -13,6 +13,7 @@ from mortal_steps.config.algorithm import kind_of
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.rewards import SANDBOX
+from mortal_steps.config.section import keys_of_kind
 from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.environments.table import ENVIRONMENTS
 from mortal_steps.errors import ConfigError
@@ -158,13 +159,21 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 
 def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
-    """Return the configuration with `section.key=value` overrides applied; raises `ConfigError`."""
+    """Return the configuration with `section.key=value` overrides applied. A section that gets
+    another `type` loses the keys that only its type before has. Raises `ConfigError`."""
     changes = list(overrides)
     if not changes:
         return config
     values = config.model_dump(exclude_unset=True)
+    changed: dict[str, Any] = {}
     for change in changes:
         apply_override(values, change)
+        apply_override(changed, change)
+    for name, section in config:
+        kind = find_key(changed, f"{name}.type")
+        if kind is not MISSING and kind != getattr(section, "type", kind):
+            kept = values[name].keys() - keys_of_kind(section) | changed[name].keys()
+            values[name] = {key: value for key, value in values[name].items() if key in kept}
     return parse_config(values, origin="overrides")
 
 

@@ -13,7 +13,7 @@ from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending
 
-from mortal_steps.errors import CorruptFileError
+from mortal_steps.errors import CorruptFileError, LeaseLostError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.timings import timing_row
 from mortal_steps.runs.logs import METRICS, TIMINGS
@@ -63,7 +63,7 @@ async def trains(folder: Path, ended: Exception | None) -> dict[str, str]:
                 )
                 if ended is not None:
                     raise ended
-        except CorruptFileError:
+        except (CorruptFileError, LeaseLostError):
             pass
         of_run = FlowRunFilter.model_validate({"parent_flow_run_id": {"any_": [parent]}})
         found = await client.read_flow_runs(flow_run_filter=of_run)
@@ -73,7 +73,12 @@ async def trains(folder: Path, ended: Exception | None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("ended", "state"), [(None, "Completed"), (CorruptFileError("a flipped bit"), "Failed")]
+    ("ended", "state"),
+    [
+        (None, "Completed"),
+        (CorruptFileError("a flipped bit"), "Failed"),
+        (LeaseLostError("another process drives the flow run, and has its segments"), "Pending"),
+    ],
 )
 def test_a_segment_that_the_server_made_and_did_not_begin_ends_with_the_run(
     server, tmp_path, ended, state

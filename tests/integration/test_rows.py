@@ -2,10 +2,12 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pyarrow
 import pytest
 
+from mortal_flows import training
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.preparing import open_prepared
 from mortal_steps.policy.batches.prepared_rows import EpochOrder
@@ -78,6 +80,7 @@ def test_the_next_step_is_taken_while_one_is_recorded_and_a_kill_then_changes_no
     folder = whole.store.root.parent.parent
     # Nothing comes before the step that follows the second and the sixth; after the fourth, an
     # evaluation does, and after the fifth, the order of the next epoch.
+    config = config_of(folder, "ahead", checkpoints={"save_steps": 4, "background": False})
     taken_ahead = {2: True, 4: False, 5: False, 6: True}
     for done, is_taken in taken_ahead.items():
 
@@ -88,16 +91,39 @@ def test_the_next_step_is_taken_while_one_is_recorded_and_a_kill_then_changes_no
                 super().usage(step, dollars)
 
         with bare_in(folder), pytest.raises(Killed):
-            go_on(config_of(folder, "ahead"), recorder=Dying)
+            go_on(config, recorder=Dying)
         store = find_run(folder / "runs", "ahead").store
         assert store.path(f"steps/{done - 1:06d}/result.json").exists()
         assert store.path(f"steps/{done:06d}/result.json").exists() is is_taken
     with bare_in(folder):
-        ahead = go_on(config_of(folder, "ahead"))
+        ahead = go_on(config)
     assert ahead.manifest.attempts == len(taken_ahead) + 1
     assert ahead.manifest.final == whole.manifest.final
     for log in ("metrics.jsonl", "evaluations.jsonl"):
         assert ahead.store.path(log).read_bytes() == whole.store.path(log).read_bytes()
+
+
+def test_train_steps_that_are_taken_ahead_count_as_time_in_which_the_run_was_driven(
+    tmp_path, monkeypatch
+):
+    now = 0.0
+
+    class Ticking(Recorder):
+        """After `usage`, the actor may be at the next step already."""
+
+        def usage(self, step, dollars):
+            nonlocal now
+            super().usage(step, dollars)
+            now += 10
+
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: now))
+    changed = {"checkpoints": {"save_steps": 4, "background": False}}
+    with bare_in(tmp_path):
+        run = go_on(config_of(tmp_path, "ticking", **changed), recorder=Ticking)
+    steps = run.info.num_steps
+    assert steps == 15
+    ahead = [done for done in range(1, steps) if done % 4 and done % 5]
+    assert run.manifest.busy_s == 10 * len(ahead)
 
 
 def test_each_epoch_has_each_row_once_in_an_order_of_its_own(runs):

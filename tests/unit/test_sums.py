@@ -35,10 +35,10 @@ def test_demonstrations_are_the_first_rows_with_their_answers():
 
 @pytest.mark.parametrize("stage", ["before", "shown", "exam"])
 def test_exams_of_the_recipe_have_room_for_answers_and_the_rewards_of_all(stage):
-    found = Recipe(read_recipe(FOLDER / "recipe.toml")).stages[stage]
-    assert found.config.sampling.max_tokens == 64
-    assert found.config.rewards.weights == (1.0, 0.5)
-    assert (ROOT / found.config.data.source).is_file()
+    plan = Recipe(read_recipe(FOLDER / "recipe.toml")).stages[stage].plan
+    assert plan.sampling.training.max_tokens == 64
+    assert list(plan.trainer.reward_weights.values()) == [1.0, 0.5]
+    assert (ROOT / plan.problems.data.source).is_file()
 
 
 @pytest.mark.parametrize(

@@ -205,8 +205,9 @@ def _checked(output: Any, log: _Log, arguments: CallArguments) -> Outcome:
             f"returned {shown(output)}", f"It must return a list of {len(ids)} numbers."
         )
     if len(output) != len(ids):
+        noun = "score" if len(output) == 1 else "scores"
         return _no_scores(
-            f"returned {len(output)} score{'s'[: len(output) != 1]} for {len(ids)} completions",
+            f"returned {len(output)} {noun} for {len(ids)} completions",
             "It must return one score per completion.",
         )
     scores = [_score(value) for value in output]

@@ -169,7 +169,7 @@ def refusing():
         return None if request.path == "/ws" else connection.respond(404, "no such page")
 
     with serve(answer, "127.0.0.1", 0, process_request=find) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        threading.Thread(target=server.serve_forever).start()
         yield server.socket.getsockname()[1]
 
 

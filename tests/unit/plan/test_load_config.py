@@ -5,7 +5,7 @@ import pytest
 from mortal_steps.config.field_metadata import keys_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.flags import FLAGS
-from mortal_steps.plan.loader import load_config
+from mortal_steps.plan.loader import load_config, override_config
 from mortal_steps.plan.run_config import RunConfig
 from tests.support.refused import refused
 
@@ -108,3 +108,16 @@ def test_what_is_wrong_without_a_file_is_said_of_the_command_line():
         load_config(None, ["data=3"], DATASET)
     with refused(ConfigError, "data = 3"):
         load_config(None, ["data=3"], {})
+
+
+def test_a_section_of_another_type_begins_with_the_keys_of_that_type():
+    curriculum = {"type": "curriculum", "column": "level", "pool": 3}
+    stored = RunConfig.model_validate({"data": {"source": "a.jsonl"}, "selection": curriculum})
+    everything = override_config(stored, ["selection.type=all"])
+    assert everything.selection == RunConfig().selection
+    screened = override_config(stored, ["selection.type=screen", "selection.first=2"])
+    assert (screened.selection.type, screened.selection.first) == ("screen", 2)
+    same = override_config(stored, ["selection.type=curriculum", "selection.pool=5"])
+    assert same.selection.column == "level" and same.selection.pool == 5
+    with pytest.raises(ConfigError, match="pool"):
+        override_config(stored, ["selection.type=all", "selection.pool=5"])
