@@ -186,8 +186,9 @@ class Training:
             await sent_requests()
 
     async def _take_ahead(self, step: int) -> None:
-        """Begin the training of the next step meanwhile, if nothing has to come before it. Whether
-        a checkpoint is written is asked of the actor, too, which answers after a step alone."""
+        """Begin the training of the next step meanwhile, if nothing has to come before it. While a
+        checkpoint is being written nothing is begun: the actor, which trains, could not say when
+        the checkpoint is whole."""
         comes_before = self._ahead.waits(step) or self._recorder.report_due()
         if not (comes_before or self._saves.is_pending) and self._goes_on(step):
             await self._reporter.ready()

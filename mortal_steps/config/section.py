@@ -80,13 +80,6 @@ def of_its_kind(
     return kind.model_validate(dict(value))
 
 
-def keys_of_kind(section: Section) -> set[str]:
-    """Return the keys that a section has for its `type` alone, as `of_its_kind` made it."""
-    kinds = [each for each in type(section).__mro__ if issubclass(each, Section)]
-    base = next(each for each in reversed(kinds) if "type" in each.model_fields)
-    return set(type(section).model_fields) - set(base.model_fields)
-
-
 def _expanded(path: str) -> str:
     if "\0" in path:
         raise ValueError("holds a NUL character, which no path does")

@@ -2,7 +2,7 @@
 
 import copy
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from mortal_steps.config.algorithm import kind_of
 from mortal_steps.config.field_metadata import keys_of, section_of, trl_options_decided
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.rewards import SANDBOX
-from mortal_steps.config.section import keys_of_kind
 from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.environments.table import ENVIRONMENTS
 from mortal_steps.errors import ConfigError
@@ -160,7 +159,7 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
     """Return the configuration with `section.key=value` overrides applied. A section that gets
-    another `type` loses the keys that only its type before has. Raises `ConfigError`."""
+    another `type` loses the keys that this type does not know. Raises `ConfigError`."""
     changes = list(overrides)
     if not changes:
         return config
@@ -169,12 +168,29 @@ def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
     for change in changes:
         apply_override(values, change)
         apply_override(changed, change)
-    for name, section in config:
-        kind = find_key(changed, f"{name}.type")
-        if kind is not MISSING and kind != getattr(section, "type", kind):
-            kept = values[name].keys() - keys_of_kind(section) | changed[name].keys()
-            values[name] = {key: value for key, value in values[name].items() if key in kept}
+    retyped = {
+        name
+        for name, section in config
+        if find_key(changed, f"{name}.type") not in (MISSING, getattr(section, "type", None))
+    }
+    if retyped:
+        _drop_unknown(values, retyped, changed)
     return parse_config(values, origin="overrides")
+
+
+def _drop_unknown(
+    values: dict[str, Any], sections: Container[object], kept: Mapping[str, Any]
+) -> None:
+    """Drop keys that these sections do not know, but for those that `kept` has."""
+    try:
+        RunConfig.model_validate(values)
+    except ValidationError as error:
+        for detail in error.errors():
+            name, *keys = detail["loc"]
+            if name not in sections or len(keys) != 1 or keys[0] in kept[str(name)]:
+                continue
+            if detail["type"] == "extra_forbidden":
+                del values[str(name)][keys[0]]
 
 
 def dump_toml(config: RunConfig) -> str:

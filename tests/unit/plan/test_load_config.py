@@ -110,7 +110,7 @@ def test_what_is_wrong_without_a_file_is_said_of_the_command_line():
         load_config(None, ["data=3"], {})
 
 
-def test_a_section_of_another_type_begins_with_the_keys_of_that_type():
+def test_a_section_of_another_type_loses_what_that_type_does_not_know():
     curriculum = {"type": "curriculum", "column": "level", "pool": 3}
     stored = RunConfig.model_validate({"data": {"source": "a.jsonl"}, "selection": curriculum})
     everything = override_config(stored, ["selection.type=all"])
@@ -121,3 +121,16 @@ def test_a_section_of_another_type_begins_with_the_keys_of_that_type():
     assert same.selection.column == "level" and same.selection.pool == 5
     with pytest.raises(ConfigError, match="pool"):
         override_config(stored, ["selection.type=all", "selection.pool=5"])
+
+
+def test_a_section_of_another_type_keeps_what_that_type_knows_too():
+    screen = {"type": "screen", "first": 2, "max_rounds": 7}
+    stored = RunConfig.model_validate({"data": {"source": "a.jsonl"}, "selection": screen})
+    dynamic = override_config(stored, ["selection.type=dynamic"])
+    assert dynamic.selection.max_rounds == 7
+
+
+def test_a_section_of_a_type_of_ones_own_may_become_one_of_another():
+    own = {"type": "mine.py:Selection", "foo": 3}
+    stored = RunConfig.model_validate({"data": {"source": "a.jsonl"}, "selection": own})
+    assert override_config(stored, ["selection.type=all"]).selection == RunConfig().selection
