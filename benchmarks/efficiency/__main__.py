@@ -84,9 +84,10 @@ def _parse() -> argparse.Namespace:
 def _jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     drawn = itertools.product(args.seeds, args.tasks, args.iterations, args.rates, args.selections)
     for seed, task, iterations, rate, selection in drawn:
+        goal = TASKS[task].goal if args.goal is None else args.goal
         yield {
             **{"task": task, "start": args.start, "iterations": iterations, "rate": rate},
-            **{"selection": selection, "seed": seed, "goal": args.goal},
+            **{"selection": selection, "seed": seed, "goal": goal},
             "max_steps": args.max_steps,
         }
 
@@ -105,7 +106,9 @@ def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
     given = {**job, "overrides": overrides, "folder": str(folder / "run"), "output": str(output)}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "benchmarks.efficiency.run", json.dumps(given)]
-    subprocess.run(command, check=True, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+    ended = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{ended.stderr}\nthis run has failed: {json.dumps(job)}")
     return {**job, **json.loads(output.read_text())}
 
 
