@@ -51,7 +51,8 @@ class Gate:
         request: str | None = None,
     ) -> None:
         """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. A `request` that is
-        made again gets the same judgements. Raises `ConfigError` where nothing can be judged so."""
+        made again keeps what was scored for it, also what failed, unless another one had that
+        scored again meanwhile. Raises `ConfigError` where nothing can be judged so."""
         check_overrides(overrides)
         self._run = run
         self.registry = registry
