@@ -32,18 +32,26 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named: a link stays one, and a device, such as `/dev/stdout`,
-    is written to. Raises `StoreError`."""
-    if is_replaced(path):
-        write_atomically(path, content)
-    else:
+    """Write a file that the user has named, whole or not at all: a link stays one, and a device,
+    such as `/dev/stdout`, is written to. Raises `StoreError`."""
+    if is_written_to(path):
         with writing(path):
             path.write_bytes(content)
+    else:
+        write_atomically(led_to(path), content)
 
 
-def is_replaced(path: Path) -> bool:
-    """Return whether `write_output` puts a new file in the place of this one."""
-    return not path.is_symlink() and (path.is_file() or not path.exists())
+def is_written_to(path: Path) -> bool:
+    """Return whether `write_output` writes to what is there, in place of putting a new file there:
+    a device, a pipe, or what such a link as `/dev/stdout` has open."""
+    is_open = path.is_symlink() and led_to(path.parent).is_relative_to("/proc")
+    is_open |= path.is_symlink() and path.parent == Path("/dev")
+    return is_open or (path.exists() and not path.is_file())
+
+
+def led_to(path: Path) -> Path:
+    """Return where links lead, whether anything is there or not; a link still for a circle."""
+    return Path(os.path.realpath(path))
 
 
 def hidden_beside(path: Path, why: str) -> Path:

@@ -114,10 +114,10 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
 
 
 def test_a_gate_that_another_one_overtakes_or_a_full_disk_ends_is_not_failed(at_work, monkeypatch):
-    def overtaken(comparison, min_gain):
+    def overtaken(comparison, *given):
         candidate = comparison.candidate
         decide(registry, "promoted", candidate, before=None, by="another gate", why="it was faster")
-        return by_threshold(comparison, min_gain)
+        return by_threshold(comparison, *given)
 
     def full(gate):
         raise DiskError("no space left for the model")
