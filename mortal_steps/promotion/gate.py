@@ -21,7 +21,7 @@ from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.report.held_out import HeldOutScores, Scores, paired_rewards
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
-from mortal_steps.serving.models import trained_files
+from mortal_steps.serving.whole import trained_files
 from mortal_steps.statistics.paired import Paired
 from mortal_steps.store.files import digest_file
 

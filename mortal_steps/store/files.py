@@ -6,9 +6,11 @@ import fcntl
 import functools
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskError, StoreError
 from mortal_steps.store.digests import has_digest
+
+logger = logging.getLogger(__name__)
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO}
@@ -106,9 +110,14 @@ def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock on the file `path`, made if need be, during the block. Raises `StoreError`."""
+def locked(path: Path, *, waits_for: str = "") -> Iterator[IO[str]]:
+    """Hold the lock on the file `path`, made if need be, during the block. After a second, say what
+    this `waits_for`. Raises `StoreError`."""
     with _opened_to_lock(path) as file:
+        if waits_for and not lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+            time.sleep(1)
+            if not lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+                logger.warning("waits for %s, which holds %s", waits_for, path)
         lock_file(file, fcntl.LOCK_EX, path)
         yield file
 

@@ -18,7 +18,7 @@ from mortal_steps.report.held_out import HeldOutScores, committed_shards
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
-from mortal_steps.serving.models import trained_files
+from mortal_steps.serving.whole import trained_files
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
