@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import uuid
@@ -66,6 +67,8 @@ STEP = 0
 """The step from which seeds are derived; it is the same for all models, whatever step they are
 from."""
 LOOK_EVERY_S = 0.5
+SAID_AT = 2
+"""Looks after which it is said for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -283,9 +286,12 @@ class Judge:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """One model of a name is judged at a time: two may not fit the machine."""
-        while True:
-            with locked_at_once(self._store.path(f"{FOLDER}/lock")) as lock:
+        file = self._store.path(f"{FOLDER}/lock")
+        for looks in itertools.count():
+            with locked_at_once(file) as lock:
                 if lock is not None:
                     yield
                     return
+            if looks == SAID_AT:
+                logger.warning("waits for another judgement, which holds %s", file)
             await asyncio.sleep(LOOK_EVERY_S)
