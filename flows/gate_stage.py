@@ -41,8 +41,7 @@ async def pass_gate(stage: GateStage, job: Job) -> Product | Asking:
     if settings.approval == "threshold":
         return await decide()
 
-    name = f" --name {settings.name}"
-    return Asking(how=f"`mortal promote {settings.run_id}{name}` asks for it", ask=decide)
+    return Asking(how=f"`{registry.command(settings.run_id)}` asks for it", ask=decide)
 
 
 async def _decided(

@@ -123,8 +123,8 @@ async def decide_by_threshold(
     """Compare the candidate with the model in use, and decide by the gain; the same request is
     decided once. Raises `ProductionMovedError` if another model came into use meanwhile."""
     comparison = await gate.compare(candidate, partial(judge, gate))
-    verdict, by = by_threshold(comparison, min_gain), f"threshold min_gain = {min_gain:g}"
-    return await _decide(gate, comparison, verdict, by, request)
+    verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+    return await _decide(gate, comparison, verdict, f"threshold min_gain = {min_gain:g}", request)
 
 
 async def ask_person(

@@ -25,14 +25,15 @@ def port_number(given: str | int) -> int:
 def check_output(file: Path) -> None:
     """Raise `ConfigError` unless --output names a file that can be written."""
     # Imported where used: the help needs no files.
-    from mortal_steps.store.files import is_replaced
+    from mortal_steps.store.files import is_written_to, led_to
 
     # A file that is replaced needs a folder that may be written to, and need not be so itself.
-    in_place = file.exists() and not is_replaced(file)
-    parents = file.resolve().parents if file.is_symlink() else file.absolute().parents
-    target = file if in_place else next(folder for folder in parents if folder.exists())
+    in_place, replaced = is_written_to(file), led_to(file)
+    target = file if in_place else next(each for each in replaced.parents if each.exists())
     if file.is_dir():
         why = "is a folder"
+    elif not in_place and replaced.is_symlink():
+        why = "is a link that leads back to itself"
     elif not (in_place or target.is_dir()) or not os.access(target, os.W_OK):
         why = "cannot be written"
     else:

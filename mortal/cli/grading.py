@@ -77,7 +77,7 @@ def grade(
     from mortal_steps.plan.loader import load_config
     from mortal_steps.plan.parts import Plan
     from mortal_steps.runs.run import find_run
-    from mortal_steps.serving.models import folder_of_trained
+    from mortal_steps.serving.whole import folder_of_trained
 
     settings = load_config(config, overrides or (), flags)
     place = place_of_run(None, runs_dir, overrides or (), context)

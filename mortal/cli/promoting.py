@@ -112,7 +112,8 @@ def promote(
     comparison = asyncio.run(gate.compare(candidate))
     _show_comparison(comparison)
     if min_gain is not None:
-        verdict, by = by_threshold(comparison, min_gain), f"mortal promote --min-gain {min_gain:g}"
+        verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+        by = f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()
         promotes = yes or typer.confirm(f"Put this model in production as {gate.registry.name}?")

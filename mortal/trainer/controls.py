@@ -19,7 +19,7 @@ from mortal_steps.errors import ConfigError, ModelError, RunNotFoundError
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.runs.run import Run, find_run, list_runs, new_run_id
-from mortal_steps.serving.models import trained_files
+from mortal_steps.serving.whole import trained_files
 from mortal_steps.store.digests import digest_of_file
 from mortal_steps.system.threads import call_in_thread
 

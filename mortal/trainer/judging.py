@@ -12,7 +12,8 @@ from mortal_steps.orchestration.trials.loss import loss_on_held_out
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.judging import Judge
 from mortal_steps.runs.run import find_run
-from mortal_steps.serving.models import trained_model, whole_model
+from mortal_steps.serving.models import trained_model
+from mortal_steps.serving.whole import whole_model
 
 
 def evaluate(run_dir: Path, data: Mapping[str, Any]) -> dict[str, float]:

@@ -45,11 +45,11 @@ class Verdict:
     why: str
 
 
-def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
+def by_threshold(comparison: Comparison, min_gain: float, command: str) -> Verdict:
     """Promote what is shown to be better by more than `min_gain`: by the lower end of the interval
     of the gain on the same problems. Without one, by the gain itself, which has to be `min_gain` or
     more. A first model without an evaluation before its first step has nothing to beat; against a
-    model in use that has no reward, nothing is shown."""
+    model in use that has no reward, nothing is shown, and a person may promote by `command`."""
     reward, gain, paired = comparison.metrics.get(REWARD), comparison.gain, comparison.paired
     of = f" on {comparison.decides}" if comparison.decides else ""
     if reward is None:
@@ -57,8 +57,7 @@ def by_threshold(comparison: Comparison, min_gain: float) -> Verdict:
     if gain is None and comparison.incumbent is not None:
         why = (
             f"{comparison.incumbent.id}, in use, has no reward on these problems: nothing is "
-            "shown; look at both models, and promote this one by `mortal promote "
-            f"{comparison.candidate.run_id} --yes`"
+            f"shown; look at both models, and promote this one by `{command} --yes`"
         )
         return Verdict(promote=False, why=why)
     if gain is None:

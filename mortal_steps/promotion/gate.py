@@ -21,7 +21,7 @@ from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.report.held_out import HeldOutScores, Scores, paired_rewards
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
-from mortal_steps.serving.models import trained_files
+from mortal_steps.serving.whole import trained_files
 from mortal_steps.statistics.paired import Paired
 from mortal_steps.store.files import digest_file
 
@@ -51,7 +51,8 @@ class Gate:
         request: str | None = None,
     ) -> None:
         """Judge with `overrides`, such as `evaluation.functions=["a.py:b"]`. A `request` that is
-        made again gets the same judgements. Raises `ConfigError` where nothing can be judged so."""
+        made again keeps what was scored for it, also what failed, unless another one had that
+        scored again meanwhile. Raises `ConfigError` where nothing can be judged so."""
         check_overrides(overrides)
         self._run = run
         self.registry = registry

@@ -2,12 +2,13 @@
 
     judged/<key>/
       generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
+      request.json                 the request that the shards are scored for
       judgement.json               the mean scores
 
 The key is a digest of the model, the problems, the settings that decide a score, and the code of
 the reward functions. So a model is judged once: a kill costs the shards in flight, and an incumbent
 that was judged on the same problems is not judged again. What a reward function or an environment
-failed on in a judgement is scored again when another request asks for the judgement.
+failed on for one request is scored again when another one asks for the judgement.
 """
 
 import asyncio
@@ -15,11 +16,14 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import logging
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.local import LocalCompute
@@ -38,7 +42,7 @@ from mortal_steps.rewards.sources import digests_of, find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import locked_at_once
+from mortal_steps.store.files import locked_at_once, writing
 from mortal_steps.types import (
     ChatSettings,
     FileRef,
@@ -54,12 +58,17 @@ from mortal_steps.types import (
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 FOLDER = "judged"
+REQUEST = "request.json"
 WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
 STEP = 0
 """The step from which seeds are derived; it is the same for all models, whatever step they are
 from."""
 LOOK_EVERY_S = 0.5
+SAID_AT = 2
+"""Looks after which it is said for what."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
@@ -69,8 +78,6 @@ class Judgement:
     num_problems: int
     metrics: Mapping[str, float]
     """As in `Evaluation`."""
-    request: str | None = None
-    """The request that it was made for, if that has a name: it goes on with this judgement."""
 
 
 class Judge:
@@ -87,8 +94,9 @@ class Judge:
     ) -> None:
         """`store` holds the models and keeps the judgements; `plan` is the run's, with other
         settings for evaluations where they are wanted; `problems` are judged by instead of the
-        run's held-out problems. A `request` that is made again, after a kill say, is answered by
-        the same judgement. Raises `ConfigError` where there are no problems."""
+        run's held-out problems. A `request` that is made again, after a kill say, goes on with what
+        was scored for it last; without a name, it is another one than any before. Raises
+        `ConfigError` where there are no problems."""
         if not (problems or run.info.num_eval_problems or plan.evaluation.harnesses):
             raise ConfigError(
                 f"run {run.info.run_id} has no held-out problems to compare models on; train with "
@@ -104,7 +112,7 @@ class Judge:
         self._plan = plan
         self._local = local
         self._given = list(problems or ())
-        self._request = request
+        self._request = request or uuid.uuid4().hex
 
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
@@ -151,19 +159,26 @@ class Judge:
         folder = f"{FOLDER}/{self.key(sha256)}"
         async with self._alone():
             file = f"{folder}/judgement.json"
-            found = self._find(file)
-            if found is not None and self._is_whole(folder, found.request):
+            is_own = self._find(f"{folder}/{REQUEST}", str) == self._request
+            found = self._find(file, Judgement)
+            if found is not None and self._is_whole(folder, is_own=is_own):
                 return found
             self._store.verify_folder(path, sha256)
             self._store.remove_leftovers(folder)
-            if found is not None:
-                # The judgement last: without one, a call that was killed goes on.
-                discard_masked(self._store, folder)
-                self._store.path(file).unlink()
+            if not is_own:
+                self._begin(folder, self._store.path(file))
             weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
             judgement = await self._judge(weights, folder)
             self._store.write_record(file, judgement, Judgement)
             return judgement
+
+    def _begin(self, folder: str, judgement: Path) -> None:
+        """Discard what failed for another request. The record of the request is written last: a
+        kill before that leaves the rest to be discarded."""
+        with writing(judgement):
+            judgement.unlink(missing_ok=True)
+        discard_masked(self._store, folder)
+        self._store.write_record(f"{folder}/{REQUEST}", self._request, str)
 
     def scores(self, sha256: str) -> Scores:
         """Return what each problem scored with a judged model. Raises `CorruptFileError`."""
@@ -181,10 +196,9 @@ class Judge:
         """The set whose reward is the `reward`, where one is named."""
         return self._held_out.evaluation.decides
 
-    def _is_whole(self, folder: str, request: str | None) -> bool:
+    def _is_whole(self, folder: str, *, is_own: bool) -> bool:
         """Return whether the scores of all problems are there, none of them masked unless for the
         present request: another one asks again for what failed. A damaged shard is logged."""
-        is_own = request is not None and request == self._request
         try:
             shards = committed_shards(self._store, folder) or ()
             if not is_own and any(shard.failures for shard in shards):
@@ -194,9 +208,9 @@ class Judge:
             logger.warning("judged again: %s", error)
             return False
 
-    def _find(self, path: str) -> Judgement | None:
-        """Return a judgement, if there is one; a damaged one is logged and counts as none."""
-        found = self._store.find_whole(path, Judgement, "judged again")
+    def _find(self, path: str, kind: type[T]) -> T | None:
+        """Return a record, if there is one; a damaged one is logged and counts as none."""
+        found = self._store.find_whole(path, kind, "judged again")
         return found[1] if found else None
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
@@ -242,7 +256,6 @@ class Judge:
         return Judgement(
             num_problems=self._num_problems,
             metrics=evaluation_scores(self._held_out, STEP, shards, answers),
-            request=self._request,
         )
 
     @property
@@ -273,9 +286,12 @@ class Judge:
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
         """One model of a name is judged at a time: two may not fit the machine."""
-        while True:
-            with locked_at_once(self._store.path(f"{FOLDER}/lock")) as lock:
+        file = self._store.path(f"{FOLDER}/lock")
+        for looks in itertools.count():
+            with locked_at_once(file) as lock:
                 if lock is not None:
                     yield
                     return
+            if looks == SAID_AT:
+                logger.warning("waits for another judgement, which holds %s", file)
             await asyncio.sleep(LOOK_EVERY_S)

@@ -4,18 +4,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from mortal_steps.errors import ConfigError, ModelError, MortalError
+from mortal_steps.errors import ConfigError, CorruptFileError, ModelError
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import (
-    KINDS,
-    Kind,
-    SavedModel,
-    choose,
-    copy_files,
-    has_gone,
-    tokenizer_files,
-    write_whole,
-)
+from mortal_steps.serving.bases import tokenizer_files
+from mortal_steps.serving.models import KINDS, Kind, SavedModel, choose, has_gone
+from mortal_steps.serving.whole import copy_files, write_whole
 from mortal_steps.store.files import hidden_beside, writing
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
@@ -43,7 +36,7 @@ def export(
         saved = choose(run, step, kinds=kinds)
         try:
             _write(run, saved, folder, dtype, adapter_alone)
-        except (MortalError, OSError):
+        except CorruptFileError:
             if not has_gone(run, saved):
                 raise
         else:
@@ -58,8 +51,8 @@ def _write(
         with writing(folder):
             partial.mkdir(parents=True)
             if adapter_alone:
-                held = run.store.path(saved.path)
-                copy_files(filter(Path.exists, (held / name for name in ADAPTER_FILES)), partial)
+                names = sorted(run.store.folder_files(saved.path).keys() & {*ADAPTER_FILES})
+                copy_files((run.store.path(saved.path) / name for name in names), partial)
                 copy_files(tokenizer_files(run), partial)
             else:
                 write_whole(run, saved, partial)

@@ -12,7 +12,8 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.local_folder import read_context
 from mortal_steps.rollout.engines.vllm import platforms
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import find_whole, tokenizer_of
+from mortal_steps.serving.bases import tokenizer_of
+from mortal_steps.serving.whole import find_whole
 
 PROBE = """
 import importlib.metadata as metadata, importlib.util, sys

@@ -6,9 +6,11 @@ import fcntl
 import functools
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskError, StoreError
 from mortal_steps.store.digests import has_digest
+
+logger = logging.getLogger(__name__)
 
 FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO}
@@ -32,18 +36,26 @@ def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = 
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Write a file that the user has named: a link stays one, and a device, such as `/dev/stdout`,
-    is written to. Raises `StoreError`."""
-    if is_replaced(path):
-        write_atomically(path, content)
-    else:
+    """Write a file that the user has named, whole or not at all: a link stays one, and a device,
+    such as `/dev/stdout`, is written to. Raises `StoreError`."""
+    if is_written_to(path):
         with writing(path):
             path.write_bytes(content)
+    else:
+        write_atomically(led_to(path), content)
 
 
-def is_replaced(path: Path) -> bool:
-    """Return whether `write_output` puts a new file in the place of this one."""
-    return not path.is_symlink() and (path.is_file() or not path.exists())
+def is_written_to(path: Path) -> bool:
+    """Return whether `write_output` writes to what is there, in place of putting a new file there:
+    a device, a pipe, or what such a link as `/dev/stdout` has open."""
+    is_open = path.is_symlink() and led_to(path.parent).is_relative_to("/proc")
+    is_open |= path.is_symlink() and path.parent == Path("/dev")
+    return is_open or (path.exists() and not path.is_file())
+
+
+def led_to(path: Path) -> Path:
+    """Return where links lead, whether anything is there or not; a link still for a circle."""
+    return Path(os.path.realpath(path))
 
 
 def hidden_beside(path: Path, why: str) -> Path:
@@ -98,9 +110,14 @@ def lock_file(file: int | IO[Any], how: int, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[IO[str]]:
-    """Hold the lock on the file `path`, made if need be, during the block. Raises `StoreError`."""
+def locked(path: Path, *, waits_for: str = "") -> Iterator[IO[str]]:
+    """Hold the lock on the file `path`, made if need be, during the block. After a second, say what
+    this `waits_for`. Raises `StoreError`."""
     with _opened_to_lock(path) as file:
+        if waits_for and not lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+            time.sleep(1)
+            if not lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, path):
+                logger.warning("waits for %s, which holds %s", waits_for, path)
         lock_file(file, fcntl.LOCK_EX, path)
         yield file
 

@@ -18,7 +18,6 @@ from mortal_flows import promote as flow_module
 from mortal_steps.errors import DiskError
 from mortal_steps.promotion.comparison import by_threshold
 from mortal_steps.promotion.gate import Gate
-from mortal_steps.promotion.judging import Judgement
 from mortal_steps.registry.registry import Registry
 from tests.support.bare_flow import InProcess, Killed, one_thread
 from tests.support.promotion import train_two
@@ -73,12 +72,9 @@ async def page(client, name: str) -> str:
 
 
 def judged_for(registry):
-    """The requests that the judgements were made for: each goes on with its own."""
-    files = registry.store.path("judged").glob("*/judgement.json")
-    records = [
-        registry.store.find_record(f"judged/{f.parent.name}/{f.name}", Judgement) for f in files
-    ]
-    return {record[1].request for record in records}
+    """The requests that models were judged for: each goes on with its own judgements."""
+    files = registry.store.path("judged").glob("*/request.json")
+    return {registry.store.find_record(f"judged/{f.parent.name}/{f.name}", str)[1] for f in files}
 
 
 def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypatch):
@@ -114,10 +110,10 @@ def test_a_person_approves_a_model_while_nothing_runs(at_work, project, monkeypa
 
 
 def test_a_gate_that_another_one_overtakes_or_a_full_disk_ends_is_not_failed(at_work, monkeypatch):
-    def overtaken(comparison, min_gain):
+    def overtaken(comparison, *given):
         candidate = comparison.candidate
         decide(registry, "promoted", candidate, before=None, by="another gate", why="it was faster")
-        return by_threshold(comparison, min_gain)
+        return by_threshold(comparison, *given)
 
     def full(gate):
         raise DiskError("no space left for the model")

@@ -53,8 +53,8 @@ def test_a_recipe_goes_to_its_end(undisturbed):
     assert [each.standing for each in record.stages.values()] == ["complete"] * 4
     models = folder / "models" / "words"
     assert (models / "production").is_symlink()
-    [judged] = models.glob("judged/*/judgement.json")
-    assert f'"request":"{record.stages["gate"].job_id}"' in judged.read_text().replace(" ", "")
+    [judged] = models.glob("judged/*/request.json")
+    assert judged.read_text().splitlines()[1] == f'"{record.stages["gate"].job_id}"'
 
 
 def test_the_page_of_a_recipe_in_prefect_tells_how_it_ended(undisturbed, server):

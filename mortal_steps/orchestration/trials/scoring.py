@@ -38,12 +38,15 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     RewardedShard,
+    RewardFailure,
     RewardRequest,
     SamplingParams,
     WeightsRef,
 )
 
 SHARDS = "shards"
+AGAIN = "again"
+"""Is there while what an earlier call masked is discarded, so that a kill leaves none of it."""
 WORKER = "mortal_steps.rollout.trial:GradedModelWorker"
 Report = Callable[[int, int], None]
 """Is told how many completions there are, and how many there will be."""
@@ -73,6 +76,18 @@ def discard_masked(store: RunStore, folder: str) -> None:
             if kinds:
                 with writing(each):
                     each.unlink(missing_ok=True)
+
+
+def discard_earlier(store: RunStore, num_shards: int) -> None:
+    """Discard what is masked of an earlier call that has scored all shards, or was killed while it
+    did so itself; one that was killed before goes on. Raises `StoreError`."""
+    again = store.path(AGAIN)
+    contents = [content for _, content in shard_files(store.path(SHARDS))]
+    if contents.count("rewards") == num_shards or again.exists():
+        with writing(again):
+            again.touch()
+            discard_masked(store, SHARDS)
+            again.unlink()
 
 
 class ModelScoring:
@@ -135,9 +150,8 @@ class ModelScoring:
         store.root.mkdir(parents=True, exist_ok=True)
         workers = self._ready(store, path)
         store.remove_leftovers("")
-        contents = [content for _, content in shard_files(store.path(SHARDS))]
-        if asks_masked_again and contents.count("rewards") == len(self._bounds):
-            discard_masked(store, SHARDS)
+        if asks_masked_again:
+            discard_earlier(store, len(self._bounds))
         problems = store.write_record("problems.json", list(self._problems), list[Problem])
         compute = LocalCompute(
             workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()
@@ -160,6 +174,13 @@ class ModelScoring:
             await asyncio.gather(*map(score, self._requests(problems)))
         finally:
             await compute.close()
+
+    def discard_masked(self, folder: Path) -> Sequence[RewardFailure]:
+        """Remove from the folder what is scored again when somebody asks again, and return why it
+        was masked. For what has been scored to its end. Raises `CorruptFileError`, `StoreError`."""
+        failures = [failure for shard in self.shards(folder) for failure in shard.failures]
+        discard_masked(RunStore(folder), SHARDS)
+        return failures
 
     def shards(self, folder: Path) -> list[RewardedShard]:
         """Return the scores that were committed to the folder. Raises `CorruptFileError`."""

@@ -14,7 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mortal_steps.errors import ModelError
+from mortal_steps.errors import CorruptFileError, DiskError, ModelError, StoreError
+from mortal_steps.store.files import failed_write, is_write_error
+
+UNWRITTEN: Mapping[int, type[StoreError]] = {3: DiskError, 4: StoreError}
+"""By exit code of the process: the error for a folder that could not be written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,11 +34,17 @@ class Export:
 
 
 def export_in_process(checkpoint: Path, folder: Path, export: Export) -> None:
-    """Call `export_model` in a process whose memory is freed. Raises `ModelError`."""
+    """Call `export_model` in a process whose memory is freed. Raises `CorruptFileError` if the
+    checkpoint is removed meanwhile, `StoreError` for a folder that cannot be written, `DiskError`
+    among them, and else `ModelError`."""
     command = [sys.executable, "-P", "-m", __name__, str(checkpoint), str(folder)]
     done = subprocess.run(
         [*command, json.dumps(asdict(export))], capture_output=True, text=True, check=False
     )
+    if done.returncode in UNWRITTEN:
+        raise UNWRITTEN[done.returncode](done.stderr.strip().splitlines()[-1])
+    if done.returncode and not checkpoint.exists():
+        raise CorruptFileError(f"{checkpoint} is missing: it was removed while it was exported")
     if done.returncode:
         raise ModelError(f"{checkpoint} cannot be exported:\n{done.stderr.strip()}")
 
@@ -82,8 +92,16 @@ def export_model(checkpoint: Path, folder: Path, export: Export) -> None:
 
 
 def main(checkpoint: str, folder: str, export: str) -> None:
-    """Export as the arguments say, of which the last is JSON."""
-    export_model(Path(checkpoint), Path(folder), Export(**json.loads(export)))
+    """Export as the arguments say, of which the last is JSON. For a folder that cannot be written,
+    end with a code of `UNWRITTEN` and the message in the last line of the standard error stream."""
+    try:
+        export_model(Path(checkpoint), Path(folder), Export(**json.loads(export)))
+    except Exception as error:
+        if not is_write_error(error, Path(folder)):
+            raise
+        failed = failed_write(Path(folder), error)
+        sys.stderr.write(" ".join(str(failed).split()) + "\n")
+        sys.exit(next(code for code, kind in UNWRITTEN.items() if type(failed) is kind))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from mortal_steps.recipes.kinds.own_table import read_table
 from mortal_steps.recipes.kinds.sampled import SampledStage
 from mortal_steps.recipes.references import find_reference
 from mortal_steps.recipes.stages import Job, OutputKind, Say
-from mortal_steps.types import Problem
+from mortal_steps.types import Problem, RewardFailure
 
 OWN = "sample"
 ROWS = "rows.jsonl"
@@ -80,6 +80,7 @@ class SampleStage(SampledStage):
         with (out / ROWS).open("w", encoding="utf-8") as file:
             file.writelines(lines)
         if not metrics.counts["rows"]:
+            self._check_no_failures(scoring.discard_masked(folder))
             raise DataError(
                 f"stages.{self.name}.{OWN}: none of {metrics.counts['scored']:,} scored "
                 f"completions is kept (keep = {self._sample.keep!r}, threshold = "
@@ -87,6 +88,17 @@ class SampleStage(SampledStage):
                 "lower the threshold, sample more, or look at them with `mortal test-rollout`"
             )
         return metrics.found()
+
+    def _check_no_failures(self, failures: Sequence[RewardFailure]) -> None:
+        """Raise `DataError` for completions that could not be scored, as while a judge is away."""
+        if failures:
+            masked = sum(each.num_completions for each in failures)
+            first = failures[0]
+            raise DataError(
+                f"stages.{self.name}.{OWN}: no completion is kept, and {masked:,} could not be "
+                f"scored: {first.function} failed: {first.message}. See to that, then continue "
+                "with `mortal resume`, which scores these again"
+            )
 
     def _lines(
         self, scoring: ModelScoring, folder: Path, names: Sequence[str], metrics: "_Metrics"

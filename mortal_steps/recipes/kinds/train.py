@@ -28,7 +28,7 @@ from mortal_steps.recipes.references import MAIN, Reference
 from mortal_steps.recipes.stages import Job, Output, OutputKind, Product, RunStage, Say, StandIns
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run, find_run
-from mortal_steps.serving.models import folder_of_trained
+from mortal_steps.serving.whole import folder_of_trained
 from mortal_steps.store.identity import IDENTITY_FILE
 from mortal_steps.users_code.loading import is_in_file
 

@@ -18,7 +18,7 @@ from mortal_steps.report.held_out import HeldOutScores, committed_shards
 from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
-from mortal_steps.serving.models import trained_files
+from mortal_steps.serving.whole import trained_files
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
@@ -191,9 +191,9 @@ def test_the_incumbent_answers_the_candidates_problems(runs, registry, counted):
 
 def test_a_threshold_decides_and_the_page_tells(runs, registry):
     comparison = compare(Gate(runs["second"], registry, local=Counted))
-    just = by_threshold(comparison, comparison.paired.low - 0.001)
+    just = by_threshold(comparison, comparison.paired.low - 0.001, "")
     assert just.promote
-    assert not by_threshold(comparison, comparison.paired.low).promote
+    assert not by_threshold(comparison, comparison.paired.low, "").promote
     page = comparison_page(comparison, "tiny", f"**Promoted**: {just.why}.")
     assert f"reward {comparison.metrics['reward']:.4f}, " in page
     assert f"[{comparison.paired.low:+.3f}, " in page or f"[{comparison.paired.low:.3f}, " in page
@@ -297,3 +297,32 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(runs, reg
     again = Counted.sampled
     assert compare(gate()).metrics == metrics
     assert Counted.sampled == again, "a judgement without failures is kept"
+
+
+def test_what_another_request_could_not_score_before_it_was_killed_is_scored_again(
+    runs, registry, trained
+):
+    (trained / "service.py").write_text(SERVICE)
+    overrides = [
+        'evaluation.functions=["service.py:length"]',
+        'rewards.on_error="mask"',
+        "rewards.retries=0",
+    ]
+
+    class Dying(Counted):
+        async def call(self, role, method, **options):
+            answer = await super().call(role, method, **options)
+            if method == "reward":
+                raise KeyboardInterrupt
+            return answer
+
+    def gate(local, request):
+        return Gate(runs["second"], registry, overrides, local, request=request)
+
+    (trained / "away").touch()
+    for request in ("one", None):
+        with pytest.raises(KeyboardInterrupt):
+            compare(gate(Dying, request))
+    (trained / "away").unlink()
+    metrics = compare(gate(Counted, "another")).metrics
+    assert metrics["reward"] > 0 and "rewards/length/masked" not in metrics

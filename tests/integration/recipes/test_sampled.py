@@ -132,6 +132,26 @@ def test_where_nothing_is_good_enough_the_remedy_is_told():
         make(one)
 
 
+SERVICE = """
+import os
+
+def varied(completions, **kwargs):
+    if os.path.exists("away"):
+        raise ConnectionError("nobody answers")
+    return [sum(map(ord, text)) % 11 / 10 for text in completions]
+"""
+
+
+def test_what_could_not_be_scored_is_scored_when_the_stage_is_made_again():
+    Path("service.py").write_text(SERVICE)
+    rewards = {"functions": ["service.py:varied"], "on_error": "mask", "retries": 0}
+    Path("away").touch()
+    with pytest.raises(DataError, match=r"could not be scored: varied failed: .*nobody answers"):
+        make(stage("sample", rewards=rewards))
+    Path("away").unlink()
+    assert make(stage("sample", rewards=rewards)).metrics["rows"] > 0
+
+
 def test_a_model_scores_what_a_run_notes_of_it(tmp_path):
     held_out = {"data.max_samples": 12, "data.eval_samples": 6}
     twice = {"evaluation.num_generations": 2, "evaluation.temperature": 1.0}

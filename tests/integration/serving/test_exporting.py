@@ -13,8 +13,8 @@ from mortal.cli import app
 from mortal_steps.errors import ConfigError, ModelError, StoreError
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.runs.run import find_run
+from mortal_steps.serving.bases import base_folder
 from mortal_steps.serving.exporting import export as export_run
-from mortal_steps.serving.models import base_folder
 from tests.support.bare_flow import one_thread
 from tests.support.project import write_project
 from tests.support.undisturbed import undisturbed

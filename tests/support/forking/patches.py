@@ -16,7 +16,7 @@ from mortal_steps.harnesses import running
 from mortal_steps.hosts import process as host_process
 from mortal_steps.policy.model_files import exporting
 from mortal_steps.rewards import host as reward_host
-from mortal_steps.serving import models
+from mortal_steps.serving import whole
 
 
 def fork_by(holder, light, patch):
@@ -27,7 +27,7 @@ def fork_by(holder, light, patch):
     for place in (reward_host, running):
         patch(place, "HostProcess", functools.partial(_HostByHolder, holder))
     fork_environments_by(light, patch)
-    patch(models, "export_in_process", functools.partial(_export, holder))
+    patch(whole, "export_in_process", functools.partial(_export, holder))
 
 
 def fork_environments_by(light, patch):

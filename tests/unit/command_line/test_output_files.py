@@ -46,17 +46,37 @@ def test_what_is_replaced_needs_its_folder(folder, of_folder, of_file):
     locked = of_folder == 0o555
     assert is_refused(inner / "there") is locked
     assert is_refused(inner / "new" / "file") is locked
-    assert is_refused(inner / "link") is not locked, "what a link leads to is written to"
+    assert is_refused(inner / "link") is locked, "what a link leads to is replaced as well"
 
 
 def test_a_link_stays_and_leads_to_what_is_written(folder):
     (folder / "there").write_bytes(b"before, and longer")
-    for name, leads_to in (("link", "there"), ("dangling", "new")):
+    for name, leads_to in (("link", "there"), ("dangling", "new"), ("deep", "a/new/file")):
         (folder / name).symlink_to(leads_to)
         check_output(folder / name)
         write_output(folder / name, b"now")
         assert (folder / name).is_symlink()
         assert (folder / leads_to).read_bytes() == b"now"
+
+
+def test_a_link_to_a_folder_that_cannot_be_written_is_refused_at_once(folder):
+    (folder / "closed").mkdir(0o555)
+    (folder / "dangling").symlink_to("closed/new")
+    assert is_refused(folder / "dangling")
+
+
+def test_links_in_a_circle_are_refused(folder):
+    (folder / "one").symlink_to("other")
+    (folder / "other").symlink_to("one")
+    with pytest.raises(ConfigError, match="one is a link that leads back to itself"):
+        check_output(folder / "one")
+
+
+def test_what_is_open_already_is_written_to(folder):
+    """As `/dev/stdout` is, which the shell may have opened for a file."""
+    with (folder / "there").open("w+b") as opened:
+        write_output(Path(f"/proc/self/fd/{opened.fileno()}"), b"now")
+        assert opened.read() == b"now"
 
 
 def test_a_device_is_written_to(folder):
@@ -71,9 +91,11 @@ def test_a_device_is_written_to(folder):
     assert (folder / "pipe").is_fifo()
 
 
-def test_a_file_is_replaced_as_a_whole(folder):
+@pytest.mark.parametrize("name", ["there", "link"])
+def test_a_file_is_replaced_as_a_whole(folder, name):
     (folder / "there").write_bytes(b"before")
+    (folder / "link").symlink_to("there")
     with (folder / "there").open("rb") as opened:
-        write_output(folder / "there", b"now")
+        write_output(folder / name, b"now")
         assert opened.read() == b"before"
     assert (folder / "there").read_bytes() == b"now"

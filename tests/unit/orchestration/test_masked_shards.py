@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mortal_steps.orchestration.trials.scoring import SHARDS, discard_masked
+from mortal_steps.orchestration.trials.scoring import SHARDS, discard_earlier, discard_masked
 from mortal_steps.store import RunStore
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import GeneratedShard, RewardedShard, RewardFailure
@@ -69,3 +69,35 @@ def test_a_kill_between_two_files_leaves_nothing_half(store, monkeypatch):
     assert names(store) == {"rewards-0"}
     discard_masked(store, SHARDS)
     assert names(store) == set()
+
+
+def test_a_call_that_was_killed_before_its_end_goes_on(store):
+    commit(store, 0, FAILURE)
+    discard_earlier(store, 2)
+    assert "rewards-0" in names(store)
+
+
+@pytest.mark.parametrize("killed_at", [0, 1, 2])
+def test_a_kill_while_an_earlier_call_is_discarded_leaves_nothing_of_it(
+    store, monkeypatch, killed_at
+):
+    commit(store, 0, FAILURE)
+    commit(store, 1)
+    commit(store, 2, FAILURE)
+    unlink, removed = Path.unlink, []
+
+    def killed(path, **given):
+        if len(removed) == killed_at:
+            raise KeyboardInterrupt
+        removed.append(path)
+        unlink(path, **given)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", killed)
+        discard_earlier(store, 3)
+    discard_earlier(store, 3)
+    scored = {"generations-0", "generations-1", "generations-2", "rewards-1"}
+    assert names(store) == scored
+    commit(store, 0, FAILURE)
+    discard_earlier(store, 3)
+    assert names(store) == scored | {"rewards-0"}, "this call goes on"

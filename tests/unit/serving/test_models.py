@@ -1,45 +1,17 @@
 """Which steps of a run have a model, and in which folder."""
 
 import logging
-import shutil
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.run import Run
-from mortal_steps.serving.models import choose, copy_files, find_whole, whole_model
+from mortal_steps.serving.models import choose
+from mortal_steps.serving.whole import find_whole, whole_model
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import locked
-from mortal_steps.types import FinalModel
 from tests.support.damage import flip_a_byte
 from tests.support.refused import refused
-from tests.support.run_info import run_info
-
-
-def commit(run, path, *, adapter=False):
-    with run.store.committing_folder(path) as folder:
-        if adapter:
-            (folder / "adapter_config.json").write_text("{}")
-        (folder / "model.safetensors").write_text(path)
-    return run.store.folder_digest(path)
-
-
-def begun(folder, *, lora=False):
-    config = RunConfig(training={"use_lora": lora})
-    return Run(RunStore(folder / "r"), config, run_info(folder))
-
-
-def ended(run, merged=False, adapter=False):
-    final = FinalModel(
-        path="final",
-        sha256=commit(run, "final", adapter=adapter),
-        weights_sha256="0" * 64,
-        merged_path="final-merged" if merged else None,
-        merged_sha256=commit(run, "final-merged") if merged else None,
-    )
-    run.update(status="completed", step=9, final=final)
+from tests.support.saved_models import begun, commit, ended
 
 
 def test_a_run_that_has_ended_serves_its_final_model(tmp_path):
@@ -126,18 +98,6 @@ def test_a_final_model_that_was_replaced_is_not_served(tmp_path):
         choose(run, None)
 
 
-def test_a_model_that_is_served_stays_when_its_run_goes_on(tmp_path):
-    run = begun(tmp_path)
-    commit(run, "weights/v5")
-    run.acquire()
-    run.update(status="running")
-    saved, path = find_whole(run, None)
-    assert (saved.step, saved.path) == (5, "weights/v5")
-    run.store.remove_folder("weights/v5")
-    assert (run.store.path(path) / "model.safetensors").read_text() == "weights/v5"
-    run.store.verify_folder(path, run.store.folder_digest(path))
-
-
 def test_a_model_that_its_run_removes_meanwhile_is_not_damaged(tmp_path, monkeypatch):
     """The next one is taken, or those that are left are named."""
     run = begun(tmp_path)
@@ -190,54 +150,3 @@ def test_the_final_model_of_a_run_that_ends_meanwhile_is_taken(tmp_path):
 
     begun_before.store.verify_folder = ends
     assert choose(begun_before, None).path == "final"
-
-
-@pytest.mark.parametrize("status", ["running", "failed"])
-def test_nothing_is_written_to_a_run_that_nobody_continues(tmp_path, status):
-    """It may be a colleague's, in a folder that is there to read."""
-    run = begun(tmp_path)
-    commit(run, "weights/v5")
-    run.update(status=status)
-    saved, path = find_whole(run, None)
-    assert path == saved.path == "weights/v5"
-    assert not run.store.path("exported").exists()
-
-
-def test_what_is_copied_is_whole_although_it_is_removed_meanwhile(tmp_path, monkeypatch):
-    """Whoever goes on may remove all files once the first of them is copied."""
-    names = ["a.safetensors", "b.safetensors"]
-    source = tmp_path / "weights"
-    source.mkdir()
-    for name in names:
-        (source / name).write_text(name)
-
-    def removing(copy):
-        def called(*given):
-            shutil.rmtree(source, ignore_errors=True)
-            copy(*given)
-
-        return called
-
-    for name in ("copyfile", "copyfileobj"):
-        monkeypatch.setattr(shutil, name, removing(getattr(shutil, name)))
-    copy_files([source / name for name in names], tmp_path / "model")
-    assert [(tmp_path / "model" / name).read_text() for name in names] == names
-
-
-def test_commands_that_want_the_same_model_leave_it_to_one(tmp_path):
-    run = begun(tmp_path)
-    commit(run, "weights/v5")
-    run.acquire()
-    run.update(status="running")
-    saved = choose(run, None)
-    digest = run.store.folder_digest(saved.path)
-    others = run.store.path(f"exported/.step-5-{digest[:12]}.x.partial")
-    with ThreadPoolExecutor() as threads:
-        with locked(run.store.path("exported/lock")):
-            others.mkdir()
-            waits = threads.submit(whole_model, run, saved)
-            with pytest.raises(TimeoutError):
-                waits.result(timeout=0.3)
-            assert others.exists(), "what another command writes stays"
-        assert run.store.path(waits.result(timeout=9)).is_dir()
-    assert not others.exists(), "nobody writes it any more"
