@@ -159,7 +159,8 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
 
 def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
     """Return the configuration with `section.key=value` overrides applied. A section that gets
-    another `type` loses the keys that this type does not know. Raises `ConfigError`."""
+    another `type` begins with the defaults of that type, and keeps what else the type knows. Raises
+    `ConfigError`."""
     changes = list(overrides)
     if not changes:
         return config
@@ -168,29 +169,28 @@ def override_config(config: RunConfig, overrides: Iterable[str]) -> RunConfig:
     for change in changes:
         apply_override(values, change)
         apply_override(changed, change)
-    retyped = {
-        name
-        for name, section in config
-        if find_key(changed, f"{name}.type") not in (MISSING, getattr(section, "type", None))
-    }
-    if retyped:
-        _drop_unknown(values, retyped, changed)
+    for name, section in config:
+        kind = find_key(changed, f"{name}.type")
+        if kind not in (MISSING, getattr(section, "type", MISSING)):
+            _retype(values, name, section, kept=changed[name])
     return parse_config(values, origin="overrides")
 
 
-def _drop_unknown(
-    values: dict[str, Any], sections: Container[object], kept: Mapping[str, Any]
-) -> None:
-    """Drop keys that these sections do not know, but for those that `kept` has."""
+def _retype(values: dict[str, Any], name: str, before: BaseModel, kept: Container[object]) -> None:
+    """Drop what a section has for the type that it had before: the values that were defaults of
+    that type, and the keys that the new type does not know. What `kept` has stays."""
+    fields, table = type(before).model_fields, values[name]
+    for key in table.keys() & fields.keys():
+        default = fields[key].get_default(call_default_factory=True)
+        if key not in kept and getattr(before, key) == default:
+            del table[key]
     try:
         RunConfig.model_validate(values)
     except ValidationError as error:
         for detail in error.errors():
-            name, *keys = detail["loc"]
-            if name not in sections or len(keys) != 1 or keys[0] in kept[str(name)]:
-                continue
-            if detail["type"] == "extra_forbidden":
-                del values[str(name)][keys[0]]
+            of_section = detail["loc"][:1] == (name,) and len(detail["loc"]) == 2
+            if of_section and detail["type"] == "extra_forbidden" and detail["loc"][1] not in kept:
+                del table[str(detail["loc"][1])]
 
 
 def dump_toml(config: RunConfig) -> str:

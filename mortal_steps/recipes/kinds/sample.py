@@ -80,25 +80,14 @@ class SampleStage(SampledStage):
         with (out / ROWS).open("w", encoding="utf-8") as file:
             file.writelines(lines)
         if not metrics.counts["rows"]:
-            self._check_no_failures(scoring.discard_masked(folder))
             raise DataError(
                 f"stages.{self.name}.{OWN}: none of {metrics.counts['scored']:,} scored "
                 f"completions is kept (keep = {self._sample.keep!r}, threshold = "
                 f"{self._sample.threshold}, highest reward {max(metrics.best, default=None)}); "
                 "lower the threshold, sample more, or look at them with `mortal test-rollout`"
+                f"{_failed(scoring.discard_masked(folder))}"
             )
         return metrics.found()
-
-    def _check_no_failures(self, failures: Sequence[RewardFailure]) -> None:
-        """Raise `DataError` for completions that could not be scored, as while a judge is away."""
-        if failures:
-            masked = sum(each.num_completions for each in failures)
-            first = failures[0]
-            raise DataError(
-                f"stages.{self.name}.{OWN}: no completion is kept, and {masked:,} could not be "
-                f"scored: {first.function} failed: {first.message}. See to that, then continue "
-                "with `mortal resume`, which scores these again"
-            )
 
     def _lines(
         self, scoring: ModelScoring, folder: Path, names: Sequence[str], metrics: "_Metrics"
@@ -135,3 +124,15 @@ class _Metrics:
         """Return the metrics by name."""
         means = {"reward": fmean(self._sum), "best_reward": fmean(self.best)} if self.best else {}
         return {**{name: float(count) for name, count in self.counts.items()}, **means}
+
+
+def _failed(failures: Sequence[RewardFailure]) -> str:
+    """Return a sentence on completions that could not be scored, as while a judge is away; empty
+    where there are none."""
+    if not failures:
+        return ""
+    masked, first = sum(each.num_completions for each in failures), failures[0]
+    return (
+        f". {masked:,} could not be scored: {first.function} failed: {first.message}. If that is "
+        "mended, `mortal resume` scores them again"
+    )

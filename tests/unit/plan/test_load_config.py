@@ -123,11 +123,18 @@ def test_a_section_of_another_type_loses_what_that_type_does_not_know():
         override_config(stored, ["selection.type=all", "selection.pool=5"])
 
 
-def test_a_section_of_another_type_keeps_what_that_type_knows_too():
-    screen = {"type": "screen", "first": 2, "max_rounds": 7}
-    stored = RunConfig.model_validate({"data": {"source": "a.jsonl"}, "selection": screen})
-    dynamic = override_config(stored, ["selection.type=dynamic"])
-    assert dynamic.selection.max_rounds == 7
+@pytest.mark.parametrize("rounds, then", [({"max_rounds": 7}, 7), ({}, 9)])
+def test_a_section_of_another_type_keeps_what_was_set_and_takes_its_own_defaults(rounds, then):
+    values = {"selection": {"type": "dynamic", **rounds}, "training": {"num_generations": 8}}
+    values |= {"data": {"source": "a.jsonl"}}
+    as_stored = RunConfig.model_validate(RunConfig.model_validate(values).model_dump())
+    assert override_config(as_stored, ["selection.type=screen"]).selection.max_rounds == then
+
+
+def test_a_section_of_another_type_that_does_not_go_with_the_rest_is_refused():
+    values = {"data": {"source": "a.jsonl"}, "training": {"num_generations": 4, "batch_size": 8}}
+    with refused(ConfigError, "selection.first = 4"):
+        override_config(RunConfig.model_validate(values), ["selection.type=screen"])
 
 
 def test_a_section_of_a_type_of_ones_own_may_become_one_of_another():
