@@ -32,10 +32,6 @@ class SelectionConfig(Section, extra="allow"):
         otherwise than an earlier one has a value."""
         return self
 
-    def as_in(self, begun: "SelectionConfig") -> Self:
-        """Return the settings as a run has them that has `begun` with others that mean the same."""
-        return self
-
     def check(self, training: TrainingConfig) -> None:
         """Raise `ValueError` for what does not go with these settings of `[training]`."""
 

@@ -35,7 +35,8 @@ MISSING = "-"
 WIDTH, HEIGHT, DPI = 9.0, 4.5, 110
 MOST_TICKS = 6
 FAR = 8.0
-"""Where a run has used so many times what all have, the picture is logarithmic beyond that."""
+"""If a run has used this many times what every run has used, the picture is logarithmic beyond the
+part that all runs share."""
 LINEAR = 2.0
 """Width of its linear part, in decades of the other."""
 NAME_CHARS = 32

@@ -35,16 +35,12 @@ class Curriculum(SelectionConfig, extra="forbid"):
     prior: float = Field(2.0, gt=0)
     """Completions that the column's value counts for."""
     rest: float | None = Field(None, ge=0, le=1)
-    """Part of its promise that a problem lacks when it was just sampled, and half of which it has
-    again after `half_life` steps. So rows that are alike take turns. Default: 0.5; 0 in a run that
-    was begun before there was this key."""
+    """How much less likely a problem is chosen right after it was sampled: 0 is not less, 1 is not
+    at all. Half of that is gone after `half_life` steps. Rows that are alike therefore take turns.
+    Default: 0.5; 0 in a run that an earlier version began."""
 
     def begun(self) -> Self:
         return self.model_copy(update={"rest": REST}) if self.rest is None else self
-
-    def as_in(self, begun: SelectionConfig) -> Self:
-        had_none = isinstance(begun, type(self)) and begun.rest is None
-        return self.model_copy(update={"rest": None}) if had_none and self.rest == 0 else self
 
     def rounds(self, draw: Draw) -> Rounds:
         size = draw.batch_size

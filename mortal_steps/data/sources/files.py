@@ -236,12 +236,12 @@ def read_dataset(
 
 
 def _check_is_no_pattern(folder: Path, origin: str) -> None:
-    """Raise `DataError` for a folder instead of which `datasets` would read others, or none: it
-    looks for files by a pattern, of which the folder's path is a part."""
+    """Raise `DataError` for a folder whose path `datasets` would treat as a pattern: it would read
+    the folders that match, or none."""
     path = str(folder.absolute())
     if folder.is_dir() and glob.has_magic(path):
         raise DataError(
-            f"{origin}: of {path}, `datasets` would take `*`, `?` and `[` for a pattern, and read "
+            f"{origin}: `datasets` treats `*`, `?` and `[` in {path} as a pattern, and would read "
             "whatever matches it; rename the folder, or name a file in it"
         )
 

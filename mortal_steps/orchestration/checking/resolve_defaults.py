@@ -275,7 +275,6 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})
-    config = config.model_copy(update={"selection": config.selection.as_in(begun.selection)})
     found = {key: find_key(values, key) for key in RESOLVED}
     defaults = {key: value for key, value in found.items() if value is not MISSING}
     return _resolve(config.model_dump(), defaults, pinned=config.model.is_pinned)
