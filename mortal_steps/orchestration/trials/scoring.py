@@ -78,16 +78,23 @@ def discard_masked(store: RunStore, folder: str) -> None:
                     each.unlink(missing_ok=True)
 
 
-def discard_earlier(store: RunStore, num_shards: int) -> None:
-    """Discard what is masked of an earlier call that has scored all shards, or was killed while it
-    did so itself; one that was killed before goes on. Raises `StoreError`."""
-    again = store.path(AGAIN)
+def discard_earlier(store: RunStore, num_shards: int, *, asks_masked_again: bool) -> None:
+    """Discard what is masked of an earlier call that was killed while it did so itself and, if
+    `asks_masked_again`, of one that has scored all shards. Raises `StoreError`."""
     contents = [content for _, content in shard_files(store.path(SHARDS))]
-    if contents.count("rewards") == num_shards or again.exists():
-        with writing(again):
-            again.touch()
-            discard_masked(store, SHARDS)
-            again.unlink()
+    has_ended = contents.count("rewards") == num_shards
+    if store.path(AGAIN).exists() or (asks_masked_again and has_ended):
+        discard_whole(store)
+
+
+def discard_whole(store: RunStore) -> None:
+    """Discard what is masked, all of it: of a call that is killed meanwhile, the next one discards
+    the rest. Raises `StoreError`."""
+    again = store.path(AGAIN)
+    with writing(again):
+        again.touch()
+        discard_masked(store, SHARDS)
+        again.unlink()
 
 
 class ModelScoring:
@@ -150,8 +157,7 @@ class ModelScoring:
         store.root.mkdir(parents=True, exist_ok=True)
         workers = self._ready(store, path)
         store.remove_leftovers("")
-        if asks_masked_again:
-            discard_earlier(store, len(self._bounds))
+        discard_earlier(store, len(self._bounds), asks_masked_again=asks_masked_again)
         problems = store.write_record("problems.json", list(self._problems), list[Problem])
         compute = LocalCompute(
             workers, working_dir=Path.cwd(), log_dir=store.path("logs").absolute()
@@ -179,7 +185,7 @@ class ModelScoring:
         """Remove from the folder what is scored again when somebody asks again, and return why it
         was masked. For what has been scored to its end. Raises `CorruptFileError`, `StoreError`."""
         failures = [failure for shard in self.shards(folder) for failure in shard.failures]
-        discard_masked(RunStore(folder), SHARDS)
+        discard_whole(RunStore(folder))
         return failures
 
     def shards(self, folder: Path) -> list[RewardedShard]:

@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 from mortal_steps.data.held_out import eval_set_sizes, read_held_out
 from mortal_steps.data.problems import load_problems
 from mortal_steps.environments.plan import ProblemsPlan
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
-from mortal_steps.recipes.kinds.sampled import SampledStage
+from mortal_steps.recipes.kinds.sampled import SampledStage, failed_scores
 from mortal_steps.recipes.stages import Job, OutputKind, Say
 from mortal_steps.report.dialogue import completion_text
 from mortal_steps.report.evaluations import mean_scores
-from mortal_steps.report.held_out import Scores, intervals_of, problem_scores
+from mortal_steps.report.held_out import REWARD, Scores, intervals_of, problem_scores
 from mortal_steps.schedule import shard_bounds
 from mortal_steps.store.files import write_json
 from mortal_steps.types import Problem
@@ -82,6 +82,11 @@ class EvaluateStage(SampledStage):
         sets = eval_set_sizes(problems) if plan.problems.data.holds_out else {}
         shards = scoring.shards(folder)
         means = mean_scores(rewards, shards, sets)
+        if REWARD not in means and any(shard.failures for shard in shards):
+            raise DataError(
+                f"stages.{self.name}: none of {sampling.num_evaluated * len(problems):,} "
+                f"completions has a reward{failed_scores(scoring.discard_masked(folder))}"
+            )
         scores = Scores(problem_scores(rewards, shards, sets))
         write_json(out / EVALUATION, _evaluation(means, scores, len(problems), plan.problems.seed))
         with (out / PROBLEMS).open("w", encoding="utf-8") as file:

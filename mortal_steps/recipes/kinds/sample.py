@@ -19,10 +19,10 @@ from mortal_steps.recipes.kept_rows import (
     rows_of,
 )
 from mortal_steps.recipes.kinds.own_table import read_table
-from mortal_steps.recipes.kinds.sampled import SampledStage
+from mortal_steps.recipes.kinds.sampled import SampledStage, failed_scores
 from mortal_steps.recipes.references import find_reference
 from mortal_steps.recipes.stages import Job, OutputKind, Say
-from mortal_steps.types import Problem, RewardFailure
+from mortal_steps.types import Problem
 
 OWN = "sample"
 ROWS = "rows.jsonl"
@@ -85,7 +85,7 @@ class SampleStage(SampledStage):
                 f"completions is kept (keep = {self._sample.keep!r}, threshold = "
                 f"{self._sample.threshold}, highest reward {max(metrics.best, default=None)}); "
                 "lower the threshold, sample more, or look at them with `mortal test-rollout`"
-                f"{_failed(scoring.discard_masked(folder))}"
+                f"{failed_scores(scoring.discard_masked(folder))}"
             )
         return metrics.found()
 
@@ -124,15 +124,3 @@ class _Metrics:
         """Return the metrics by name."""
         means = {"reward": fmean(self._sum), "best_reward": fmean(self.best)} if self.best else {}
         return {**{name: float(count) for name, count in self.counts.items()}, **means}
-
-
-def _failed(failures: Sequence[RewardFailure]) -> str:
-    """Return a sentence on completions that could not be scored, as while a judge is away; empty
-    where there are none."""
-    if not failures:
-        return ""
-    masked, first = sum(each.num_completions for each in failures), failures[0]
-    return (
-        f". {masked:,} could not be scored: {first.function} failed: {first.message}. If that is "
-        "mended, `mortal resume` scores them again"
-    )

@@ -20,6 +20,7 @@ from mortal_steps.orchestration.trials.opening import passing_workers, settings_
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
 from mortal_steps.recipes.kinds.configured import (
     MODEL,
@@ -30,7 +31,7 @@ from mortal_steps.recipes.kinds.configured import (
 from mortal_steps.recipes.products import MadeStage
 from mortal_steps.recipes.references import Reference
 from mortal_steps.recipes.stages import Job, OutputKind, Say, StandIns
-from mortal_steps.types import Problem, SamplingParams
+from mortal_steps.types import Problem, RewardFailure, SamplingParams
 
 OF_TRAINING = ("algorithm", "selection", "checkpoints", "retention")
 """Tables of a run that these stages do without: a recipe's defaults may have them."""
@@ -54,7 +55,7 @@ class SampledStage(MadeStage):
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         super().__init__(name, values, recipe)
         written = parse_config(self._of_run(values), f"stages.{name}")
-        self.plan = Plan(written.for_evaluation() if self.judges else written)
+        self.plan = Plan(self._with_its_rewards(written))
         """That of its table as it is written."""
 
     @classmethod
@@ -97,8 +98,7 @@ class SampledStage(MadeStage):
         values = self._of_run(with_names_of_stages(self.values, job.values(self.values)))
         values |= {"runs_dir": str(job.runs_dir), "run_id": job.id}
         config = parse_config(values, f"stages.{self.name}").with_own_seed()
-        config = settings_of_trial(config)
-        return Plan(config.for_evaluation() if self.judges else config)
+        return Plan(self._with_its_rewards(settings_of_trial(config)))
 
     async def score(
         self,
@@ -134,10 +134,8 @@ class SampledStage(MadeStage):
             written = self._of_run(self.values)
             values, unknown = with_stand_ins(written, stand_ins, Path(scratch))
             config = parse_config(values, f"stages.{self.name}").with_own_seed()
-            config = config.for_evaluation() if self.judges else config
             has_model = all(each.key != MODEL for each in unknown)
-            if has_model:
-                config = settings_of_trial(config)
+            config = self._with_its_rewards(settings_of_trial(config) if has_model else config)
             if any(each.key.startswith("data.") for each in unknown):
                 return
             say("reading the dataset")
@@ -152,6 +150,11 @@ class SampledStage(MadeStage):
                 tried = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
                 say(f"beginning episodes of {len(tried)} rows")
                 check_resets(plan.environment, tried)
+
+    def _with_its_rewards(self, config: RunConfig) -> RunConfig:
+        """Return the configuration with the rewards that this stage scores with. What an
+        environment gives of itself, which `settings_of_trial` adds, is of training's."""
+        return config.for_evaluation() if self.judges else config
 
     @classmethod
     def _of_run(cls, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,3 +172,15 @@ class SampledStage(MadeStage):
             # What is sampled is a whole model.
             kept["model"] = {key: value for key, value in model.items() if key != "quantization"}
         return kept
+
+
+def failed_scores(failures: Sequence[RewardFailure]) -> str:
+    """Return a sentence on completions that could not be scored, as while a judge is away; empty
+    where there are none."""
+    if not failures:
+        return ""
+    masked, first = sum(each.num_completions for each in failures), failures[0]
+    return (
+        f". {masked:,} could not be scored: {first.function} failed: {first.message}. If that is "
+        "mended, `mortal resume` scores them again"
+    )

@@ -142,14 +142,43 @@ def varied(completions, **kwargs):
 """
 
 
-def test_what_could_not_be_scored_is_scored_when_the_stage_is_made_again():
+JUDGED = {"functions": ["service.py:varied"], "on_error": "mask", "retries": 0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("sample", "sample more"), ("evaluate", "none of 12 completions has a reward")],
+)
+def test_what_could_not_be_scored_is_scored_when_the_stage_is_made_again(kind, message):
     Path("service.py").write_text(SERVICE)
-    rewards = {"functions": ["service.py:varied"], "on_error": "mask", "retries": 0}
     Path("away").touch()
-    with pytest.raises(DataError, match=r"(?s)sample more.*could not be scored: .*nobody answers"):
-        make(stage("sample", rewards=rewards))
+    failed = rf"(?s){message}.*could not be scored: .*nobody answers.*`mortal resume`"
+    with pytest.raises(DataError, match=failed):
+        make(stage(kind, rewards=JUDGED))
     Path("away").unlink()
-    assert make(stage("sample", rewards=rewards)).metrics["rows"] > 0
+    found = make(stage(kind, rewards=JUDGED)).metrics
+    assert found["reward"] > 0
+    assert "rewards/varied/masked" not in found
+
+
+def test_a_kill_while_masked_scores_are_discarded_keeps_none_of_them(monkeypatch):
+    Path("service.py").write_text(SERVICE)
+    Path("away").touch()
+    unlink, removed = Path.unlink, []
+
+    def killed(path, **given):
+        if path.name.startswith("rewards-"):
+            if removed:
+                raise KeyboardInterrupt
+            removed.append(path)
+        unlink(path, **given)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "unlink", killed)
+        make(stage("sample", rewards=JUDGED))
+    Path("away").unlink()
+    found = make(stage("sample", rewards=JUDGED)).metrics
+    assert found["scored"] == found["completions"]
 
 
 def test_a_model_scores_what_a_run_notes_of_it(tmp_path):

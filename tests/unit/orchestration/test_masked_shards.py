@@ -73,7 +73,7 @@ def test_a_kill_between_two_files_leaves_nothing_half(store, monkeypatch):
 
 def test_a_call_that_was_killed_before_its_end_goes_on(store):
     commit(store, 0, FAILURE)
-    discard_earlier(store, 2)
+    discard_earlier(store, 2, asks_masked_again=True)
     assert "rewards-0" in names(store)
 
 
@@ -94,10 +94,16 @@ def test_a_kill_while_an_earlier_call_is_discarded_leaves_nothing_of_it(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Path, "unlink", killed)
-        discard_earlier(store, 3)
-    discard_earlier(store, 3)
+        discard_earlier(store, 3, asks_masked_again=True)
+    discard_earlier(store, 3, asks_masked_again=True)
     scored = {"generations-0", "generations-1", "generations-2", "rewards-1"}
     assert names(store) == scored
     commit(store, 0, FAILURE)
-    discard_earlier(store, 3)
+    discard_earlier(store, 3, asks_masked_again=True)
     assert names(store) == scored | {"rewards-0"}, "this call goes on"
+
+
+def test_what_was_masked_stays_unless_it_is_asked_for_again(store):
+    commit(store, 0, FAILURE)
+    discard_earlier(store, 1, asks_masked_again=False)
+    assert "rewards-0" in names(store)
