@@ -121,9 +121,11 @@ async def decide_by_threshold(
     gate: Gate, candidate: ModelVersion, min_gain: float, request: str
 ) -> Decision:
     """Compare the candidate with the model in use, and decide by the gain; the same request is
-    decided once. Raises `ProductionMovedError` if another model came into use meanwhile."""
+    decided once. Raises `ProductionMovedError` if another model came into use meanwhile, and as
+    `check_scored`."""
     comparison = await gate.compare(candidate, partial(judge, gate))
-    verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+    gate.check_scored(comparison)
+    verdict = by_threshold(comparison, min_gain, gate.command())
     return await _decide(gate, comparison, verdict, f"threshold min_gain = {min_gain:g}", request)
 
 

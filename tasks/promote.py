@@ -4,7 +4,7 @@ from prefect import task
 
 from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.gate import Gate
-from mortal_steps.promotion.judging import Judgement
+from mortal_steps.promotion.judged_folder import Judgement
 from mortal_steps.registry.registry import Decision, ModelVersion
 from mortal_tasks.durability import DURABLE, tag_stage
 

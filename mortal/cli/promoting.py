@@ -35,13 +35,15 @@ if TYPE_CHECKING:  # help needs none of them
 NAMES = ("name", "run", "since", "by", "path")
 DECISIONS = ("when", "decision", "run", "by", "why")
 
+MODELS_DIR = "MORTAL_MODELS_DIR"
+"""Environment variable: the folder that holds the models in use."""
 ModelsDir = Annotated[
     Path,
     typer.Option(
         "--models-dir",
         metavar="DIR",
         help="Folder that holds the models in use.",
-        envvar="MORTAL_MODELS_DIR",
+        envvar=MODELS_DIR,
     ),
 ]
 ModelName = Annotated[
@@ -112,7 +114,8 @@ def promote(
     comparison = asyncio.run(gate.compare(candidate))
     _show_comparison(comparison)
     if min_gain is not None:
-        verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+        gate.check_scored(comparison)
+        verdict = by_threshold(comparison, min_gain, gate.command())
         by = f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()

@@ -7,18 +7,22 @@ killed anywhere and passed again. Between comparing and deciding any time may go
 refused if another model is in use by then.
 """
 
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
-from mortal_steps.errors import ConfigError, RunNotFoundError
+from mortal_steps.errors import ConfigError, RewardError, RunNotFoundError
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import override_config
 from mortal_steps.policy.on_disk import weights
 from mortal_steps.promotion.comparison import Comparison, Verdict
-from mortal_steps.promotion.judging import Judge, Judgement
+from mortal_steps.promotion.judged_folder import Judgement
+from mortal_steps.promotion.judging import Judge
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
-from mortal_steps.report.held_out import HeldOutScores, Scores, paired_rewards
+from mortal_steps.report.held_out import REWARD, HeldOutScores, Scores, paired_rewards
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.whole import trained_files
@@ -56,9 +60,18 @@ class Gate:
         check_overrides(overrides)
         self._run = run
         self.registry = registry
-        self._overridden = bool(overrides)
+        self._overrides = tuple(overrides)
         plan = judging_plan(override_config(run.config, overrides), run.info.num_steps)
         self._judge = Judge(registry.store, run, plan, local, request=request)
+
+    def command(self) -> str:
+        """Return the command that compares the models as this gate does, called in this folder."""
+        models_dir, here = self.registry.store.root.parent.absolute(), Path.cwd()
+        if models_dir.is_relative_to(here):
+            models_dir = models_dir.relative_to(here)
+        options = ["--name", self.registry.name, "--models-dir", str(models_dir)]
+        options += [word for each in self._overrides for word in ("--set", each)]
+        return f"mortal promote {run_argument(self._run.store.root)} {shlex.join(options)}"
 
     def bring_in(self) -> ModelVersion:
         """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""
@@ -91,7 +104,7 @@ class Gate:
         if incumbent is not None:
             against = (await judge(incumbent)).metrics
             other = self._judge.scores(incumbent.sha256)
-        elif not self._overridden:
+        elif not self._overrides:
             against = self._before_training()
             other = HeldOutScores(self._run).of(0) if against else None
         return Comparison(
@@ -103,6 +116,23 @@ class Gate:
             paired=self._paired(candidate, other),
             decides=self._judge.decides,
         )
+
+    def check_scored(self, comparison: Comparison) -> None:
+        """Raise `RewardError` where no reward of a model is known because everything failed that
+        scores it: a threshold would refuse a model that may be better. What failed is scored again
+        when the same gate compares again."""
+        judged = [(comparison.candidate, comparison.metrics)]
+        if comparison.incumbent is not None:
+            judged.append((comparison.incumbent, comparison.against or {}))
+        for version, metrics in judged:
+            failures = [] if REWARD in metrics else self._judge.failures(version.sha256)
+            if failures:
+                self._judge.forget(version.sha256)
+                raise RewardError(
+                    f"{version.id} cannot be compared: no completion has a reward, because "
+                    f"{failures[0].function} failed: {failures[0].message}. Once that is mended, "
+                    "ask again: what failed is scored again"
+                )
 
     def _paired(self, candidate: ModelVersion, other: Scores | None) -> Paired | None:
         if other is None:

@@ -1,14 +1,9 @@
 """What a model scores on held-out problems: sampled and scored as a run's own evaluations are.
 
-    judged/<key>/
-      generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
-      request.json                 the request that the shards are scored for
-      judgement.json               the mean scores
-
-The key is a digest of the model, the problems, the settings that decide a score, and the code of
-the reward functions. So a model is judged once: a kill costs the shards in flight, and an incumbent
-that was judged on the same problems is not judged again. What a reward function or an environment
-failed on for one request is scored again when another one asks for the judgement.
+A judgement's key is a digest of the model, the problems, the settings that decide a score, and the
+code of the reward functions. So a model is judged once: a kill costs the shards in flight, and an
+incumbent that was judged on the same problems is not judged again. What a reward function or an
+environment failed on for one request is scored again when another one asks for the judgement.
 """
 
 import asyncio
@@ -20,10 +15,8 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from mortal_steps.compute.base import Role
 from mortal_steps.compute.local import LocalCompute
@@ -31,18 +24,18 @@ from mortal_steps.compute.pool import Compute
 from mortal_steps.config.field_metadata import identity_of
 from mortal_steps.data.held_out import eval_set_sizes
 from mortal_steps.data.problem_files import dataset_fingerprint
-from mortal_steps.errors import ConfigError, CorruptFileError
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import whole_evaluation
 from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
-from mortal_steps.orchestration.trials.scoring import discard_masked
 from mortal_steps.plan.held_out import HeldOutSets
+from mortal_steps.promotion.judged_folder import FOLDER, STEP, JudgedFolder, Judgement
 from mortal_steps.report.evaluations import evaluation_scores
-from mortal_steps.report.held_out import Scores, committed_shards, scores_in
+from mortal_steps.report.held_out import Scores
 from mortal_steps.rewards.sources import digests_of, find_sources
 from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import locked_at_once, writing
+from mortal_steps.store.files import locked_at_once
 from mortal_steps.types import (
     ChatSettings,
     FileRef,
@@ -52,32 +45,17 @@ from mortal_steps.types import (
     PolicyVersion,
     Problem,
     RewardedShard,
+    RewardFailure,
     RewardRequest,
     WeightsRef,
 )
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-FOLDER = "judged"
-REQUEST = "request.json"
 WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
-STEP = 0
-"""The step from which seeds are derived; it is the same for all models, whatever step they are
-from."""
 LOOK_EVERY_S = 0.5
 SAID_AT = 2
 """Looks after which it is said for what."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, weakref_slot=True)
-class Judgement:
-    """The scores of a model."""
-
-    num_problems: int
-    metrics: Mapping[str, float]
-    """As in `Evaluation`."""
 
 
 class Judge:
@@ -113,6 +91,7 @@ class Judge:
         self._local = local
         self._given = list(problems or ())
         self._request = request or uuid.uuid4().hex
+        self._scores: dict[str, Scores] = {}
 
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
@@ -156,35 +135,33 @@ class Judge:
     async def judge(self, path: str, sha256: str) -> Judgement:
         """Return the scores of the model in this folder, whose manifest has this digest, computed
         once. Raises what workers raise, `CorruptFileError` for a damaged model."""
-        folder = f"{FOLDER}/{self.key(sha256)}"
+        folder = self._folder(sha256)
         async with self._alone():
-            file = f"{folder}/judgement.json"
-            is_own = self._find(f"{folder}/{REQUEST}", str) == self._request
-            found = self._find(file, Judgement)
-            if found is not None and self._is_whole(folder, is_own=is_own):
-                return found
-            self._store.verify_folder(path, sha256)
-            self._store.remove_leftovers(folder)
-            if not is_own:
-                self._begin(folder, self._store.path(file))
-            weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
-            judgement = await self._judge(weights, folder)
-            self._store.write_record(file, judgement, Judgement)
+            judgement = folder.find()
+            if judgement is None:
+                self._store.verify_folder(path, sha256)
+                folder.begin()
+                weights = WeightsRef(version=PolicyVersion(STEP), path=path, sha256=sha256)
+                judgement = await self._judge(weights, folder.path)
+                folder.keep(judgement)
+            # Read here: once it is let go, another request may discard what failed.
+            self._scores[sha256] = folder.scores() or Scores({})
             return judgement
 
-    def _begin(self, folder: str, judgement: Path) -> None:
-        """Discard what failed for another request. The record of the request is written last: a
-        kill before that leaves the rest to be discarded."""
-        with writing(judgement):
-            judgement.unlink(missing_ok=True)
-        discard_masked(self._store, folder)
-        self._store.write_record(f"{folder}/{REQUEST}", self._request, str)
-
     def scores(self, sha256: str) -> Scores:
-        """Return what each problem scored with a judged model. Raises `CorruptFileError`."""
-        folder = f"{FOLDER}/{self.key(sha256)}"
-        found = scores_in(self._store, folder, self._held_out, STEP)
-        return Scores({}) if found is None else found
+        """Return what each problem scored with a model that was judged here."""
+        return self._scores[sha256]
+
+    def failures(self, sha256: str) -> Sequence[RewardFailure]:
+        """Return why completions of a judged model are masked. Raises `CorruptFileError`."""
+        return self._folder(sha256).failures()
+
+    def forget(self, sha256: str) -> None:
+        """Let the next judgement of the model score again what failed in this one."""
+        self._folder(sha256).forget()
+
+    def _folder(self, sha256: str) -> JudgedFolder:
+        return JudgedFolder(self._store, self.key(sha256), self._held_out, self._request)
 
     @property
     def seed(self) -> tuple[int, int]:
@@ -195,23 +172,6 @@ class Judge:
     def decides(self) -> str:
         """The set whose reward is the `reward`, where one is named."""
         return self._held_out.evaluation.decides
-
-    def _is_whole(self, folder: str, *, is_own: bool) -> bool:
-        """Return whether the scores of all problems are there, none of them masked unless for the
-        present request: another one asks again for what failed. A damaged shard is logged."""
-        try:
-            shards = committed_shards(self._store, folder) or ()
-            if not is_own and any(shard.failures for shard in shards):
-                return False
-            return scores_in(self._store, folder, self._held_out, STEP) is not None
-        except CorruptFileError as error:
-            logger.warning("judged again: %s", error)
-            return False
-
-    def _find(self, path: str, kind: type[T]) -> T | None:
-        """Return a record, if there is one; a damaged one is logged and counts as none."""
-        found = self._store.find_whole(path, kind, "judged again")
-        return found[1] if found else None
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
         plan = self._plan

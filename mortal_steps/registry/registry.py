@@ -7,7 +7,6 @@ model in use, and whoever comes next swaps the link.
 
 import contextlib
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,14 +93,6 @@ class Registry:
     @property
     def link(self) -> Path:
         return self.store.root / PRODUCTION
-
-    def command(self, run_id: str) -> str:
-        """Return the command that promotes a run's model to this name, in this folder."""
-        models_dir, here = self.store.root.parent.absolute(), Path.cwd()
-        if models_dir.is_relative_to(here):
-            models_dir = models_dir.relative_to(here)
-        place = ["--name", self.name, "--models-dir", str(models_dir)]
-        return shlex.join(["mortal", "promote", run_id, *place])
 
     def history(self) -> Sequence[Decision]:
         """Return every decision, oldest first; raises `CorruptFileError`."""

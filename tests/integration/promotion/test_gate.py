@@ -2,13 +2,14 @@
 
 import asyncio
 import dataclasses
+import shlex
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
-from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.errors import ConfigError, RewardError, StoreError
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
@@ -19,6 +20,7 @@ from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
 from mortal_steps.serving.whole import trained_files
+from mortal_steps.types import Problem
 from tests.support.bare_flow import InProcess, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
@@ -36,6 +38,17 @@ def length(completions, **kwargs):
         raise ConnectionError("nobody answers")
     return [float(len(text)) for text in completions]
 """
+FLAKY = """
+def length(prompts, completions, **kwargs):
+    if {prompt!r} in prompts:
+        raise ValueError("this one always fails")
+    return [float(len(text)) for text in completions]
+"""
+MASKED = [
+    'evaluation.functions=["service.py:length"]',
+    'rewards.on_error="mask"',
+    "rewards.retries=0",
+]
 YES = Verdict(promote=True, why="a test")
 
 
@@ -70,6 +83,20 @@ def compare(gate):
 def promote(run, registry):
     gate = Gate(run, registry, local=Counted)
     return gate.decide(compare(gate), YES, by="a test")
+
+
+def test_the_command_of_a_gate_names_its_folders_and_how_it_compares(
+    runs, registry, tmp_path, monkeypatch
+):
+    run = runs["first"]
+    gate = Gate(run, registry, ["evaluation.temperature=0.5"], local=Counted)
+    monkeypatch.chdir(tmp_path)
+    folders = ["--runs-dir", str(run.store.root.parent), "--models-dir", "models"]
+    said = shlex.split(gate.command())
+    assert said[:3] == ["mortal", "promote", "first"]
+    assert sorted(said[3:]) == sorted(
+        [*folders, "--name", "tiny", "--set", "evaluation.temperature=0.5"]
+    )
 
 
 def test_a_model_scores_what_its_run_scored_at_its_end(runs, registry):
@@ -261,16 +288,57 @@ def test_what_cannot_be_compared_is_refused(runs, registry, trained):
         Gate(find_run(trained / "runs", without.info.run_id), registry)
 
 
-def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(runs, registry, trained):
+def test_a_threshold_decides_nothing_where_nothing_could_be_scored(runs, registry, trained):
+    """As while a judge is away; the same request scores again once it is back."""
     (trained / "service.py").write_text(SERVICE)
-    overrides = [
-        'evaluation.functions=["service.py:length"]',
-        'rewards.on_error="mask"',
-        "rewards.retries=0",
-    ]
+
+    def gate():
+        return Gate(runs["second"], registry, MASKED, Counted, request="one")
+
+    (trained / "away").touch()
+    failed = gate()
+    with pytest.raises(RewardError, match=r"(?s)second-.* because length failed: .*nobody answers"):
+        failed.check_scored(compare(failed))
+    (trained / "away").unlink()
+    again = gate()
+    comparison = compare(again)
+    again.check_scored(comparison)
+    assert comparison.metrics["reward"] > 0
+
+
+def test_what_another_request_discards_meanwhile_is_compared_all_the_same(runs, registry, trained):
+    """It is killed then, so what it has discarded is not there."""
+    run = runs["second"]
+    problems = run.store.read_record(run.info.eval_problems, list[Problem])
+    promote(runs["first"], registry)
+    (trained / "service.py").write_text(FLAKY.format(prompt=problems[0].prompt))
+    gate = Gate(run, registry, MASKED, Counted, request="one")
+
+    class Killed(Exception):
+        pass
+
+    class Dying(Counted):
+        async def call(self, role, method, **options):
+            raise Killed
+
+    async def judge(version):
+        found = await gate.judge(version)
+        with pytest.raises(Killed):
+            await Gate(run, registry, MASKED, Dying, request="two").judge(version)
+        return found
+
+    comparison = asyncio.run(gate.compare(gate.bring_in(), judge))
+    assert comparison.metrics["rewards/length/masked"] > 0
+    assert comparison.paired.num_problems == len(problems) - 1
+
+
+def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(
+    runs, registry, trained, caplog
+):
+    (trained / "service.py").write_text(SERVICE)
 
     def gate(local=Counted, request=None):
-        return Gate(runs["second"], registry, overrides, local, request=request)
+        return Gate(runs["second"], registry, MASKED, local, request=request)
 
     class Dying(Counted):
         async def call(self, role, method, **options):
@@ -294,6 +362,7 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(runs, reg
     assert Counted.sampled == 0, "the same request keeps its judgement"
     metrics = compare(gate(request="another")).metrics
     assert metrics["reward"] > 0 and "rewards/length/masked" not in metrics
+    assert "could not be scored (length failed: " in caplog.text
     again = Counted.sampled
     assert compare(gate()).metrics == metrics
     assert Counted.sampled == again, "a judgement without failures is kept"
@@ -303,11 +372,6 @@ def test_what_another_request_could_not_score_before_it_was_killed_is_scored_aga
     runs, registry, trained
 ):
     (trained / "service.py").write_text(SERVICE)
-    overrides = [
-        'evaluation.functions=["service.py:length"]',
-        'rewards.on_error="mask"',
-        "rewards.retries=0",
-    ]
 
     class Dying(Counted):
         async def call(self, role, method, **options):
@@ -317,7 +381,7 @@ def test_what_another_request_could_not_score_before_it_was_killed_is_scored_aga
             return answer
 
     def gate(local, request):
-        return Gate(runs["second"], registry, overrides, local, request=request)
+        return Gate(runs["second"], registry, MASKED, local, request=request)
 
     (trained / "away").touch()
     for request in ("one", None):
