@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mortal.cli.arguments import RunsDir
-from mortal.cli.promoting import ModelsDir
+from mortal.cli.promoting import MODELS_DIR
 from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
 
@@ -31,7 +31,16 @@ Protect = Annotated[
 Delete = Annotated[
     bool, typer.Option("--delete", help="Remove it; without this, it is only listed.")
 ]
-MODELS_DIR = Path("models")
+KeptModels = Annotated[
+    Path | None,
+    typer.Option(
+        "--models-dir",
+        metavar="DIR",
+        help="Folder that holds the models in use, whose runs stay. Default: models, in the "
+        "current folder and in those in which the runs began.",
+        envvar=MODELS_DIR,
+    ),
+]
 ModalSettings = Annotated[
     Path | None,
     typer.Argument(
@@ -44,7 +53,7 @@ ModalSettings = Annotated[
 def gc(
     runs_dir: RunsDir = Path("runs"),
     older_than: OlderThan = None,
-    models_dir: ModelsDir = MODELS_DIR,
+    models_dir: KeptModels = None,
     protect: Protect = None,
     delete: Delete = False,
 ) -> None:
@@ -54,7 +63,6 @@ def gc(
     and runs whose model is in production. Leftovers of a removal that was killed are removed, too.
     """
     from mortal.maintenance import gc as housekeeping
-    from mortal_steps.registry.registry import runs_in_use
     from mortal_steps.report.units import byte_size
     from mortal_steps.store.identity import IDENTITY_FILE
 
@@ -64,7 +72,7 @@ def gc(
         if not (runs_dir / run_id / IDENTITY_FILE).exists():
             named = run_id or "'' (an empty variable of the shell?)"
             raise ConfigError(f"--protect {named}: there is no such run in {runs_dir}")
-    if models_dir != MODELS_DIR and not models_dir.is_dir():
+    if models_dir is not None and not models_dir.is_dir():
         raise ConfigError(
             f"--models-dir {models_dir}: there is no such folder; it names the models in "
             "production, whose runs are kept"
@@ -72,7 +80,10 @@ def gc(
     planned = housekeeping.plan(
         runs_dir,
         keep_days=older_than,
-        protected={*(protect or ()), *runs_in_use(models_dir)},
+        protected={
+            *(protect or ()),
+            *housekeeping.runs_in_production(runs_dir, models_dir),
+        },
     )
     for kept in planned.kept:
         say(f"stays: {kept}")

@@ -13,23 +13,28 @@ import shutil
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
+from mortal_steps.registry.registry import runs_in_use
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.lease import acquire, is_driven
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
-from mortal_steps.runs.retention import DAY_S, last_written, what_may_go
+from mortal_steps.runs.retention import DAY_S, last_written, needs_of, what_may_go
 from mortal_steps.runs.run import Run, list_runs
+from mortal_steps.serving.whole import EXPORTED
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
 from mortal_steps.store.folders import looks_below
+from mortal_steps.store.identity import IDENTITY_FILE, read_identity
 
 TRASH = "trash"
+MODELS = "models"
+"""The folder of the models in use, where none is named."""
 
 
 def remove_run(run: Run) -> None:
@@ -119,14 +124,14 @@ def plan(
 ) -> Removals:
     """Apply the runs' `[retention]`, or `keep_days`; changes nothing. `protected`: ids to keep."""
     now, runs = time.time(), list_runs(runs_dir)
-    named = named_by_recipes(runs_dir)
+    named, made = named_by_recipes(runs_dir), made_with(runs, runs_dir)
     going, kept = what_may_go(
         runs,
         now=now,
         keep_days=keep_days,
         protected=protected,
         used={path.name: why for path, why in named.items()},
-        made_with=made_with(runs, runs_dir),
+        made_with=made,
     )
     items = [
         _item(f"{trash.name}, left by a removal that was killed", trash, remove_trash)
@@ -148,9 +153,27 @@ def plan(
     for path in sorted((runs_dir / GRADED).glob("[!.]*/")):
         if _last_change(path) < now - keep_s:
             items.append(_item(f"{GRADED}/{path.name}, which `mortal grade` made", path, discard))
+    used = {path.name for path in named}.union(protected, *needs_of(runs, made).values())
+    alone = [root for root in staying if root.name not in used]
+    items += _exported(runs_dir, alone, before=now - keep_s)
     return Removals(
         items=tuple(items), kept=tuple(f"{run_id}: {why}" for run_id, why in kept.items())
     )
+
+
+def runs_in_production(runs_dir: Path, models_dir: Path | None) -> set[str]:
+    """Return the ids of the runs that the models in use in `models_dir` come from; by default, of
+    those in the `models` of the current folder and of the folders in which the runs began, where
+    `mortal promote` puts them. Raises as `runs_in_use`."""
+    if models_dir is not None:
+        return runs_in_use(models_dir)
+    folders = {Path.cwd()}
+    for path in runs_dir.glob(f"[!.]*/{IDENTITY_FILE}"):
+        with contextlib.suppress(StoreError, OSError):  # of which the plan tells
+            if (info := read_identity(RunStore(path.parent))) is not None:
+                folders.add(Path(info.working_dir))
+    models = {(folder / MODELS).resolve() for folder in folders}
+    return set().union(*map(runs_in_use, sorted(models)))
 
 
 def _item(what: str, path: Path, remove: Callable[[Path], None]) -> Item:
@@ -175,17 +198,32 @@ def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) 
     return done
 
 
+def _exported(runs_dir: Path, roots: Iterable[Path], before: float) -> Iterator[Item]:
+    """Whole models that commands have made of these runs, and used last before that time."""
+
+    def remove(folder: Path) -> None:
+        if _last_change(folder) >= before:
+            raise StoreError("a command has used it meanwhile")
+        _discard(runs_dir, folder, lock=folder.parent / "lock")
+
+    for root in roots:
+        for path in sorted((root / EXPORTED).glob("[!.]*/")):
+            if _last_change(path) < before:
+                what = f"{path.relative_to(runs_dir)}, made to serve or promote that model"
+                yield _item(what, path, remove)
+
+
 def _last_change(folder: Path) -> float:
     return max((found.st_mtime for found in looks_below(folder)), default=math.inf)
 
 
-def _discard(runs_dir: Path, folder: Path) -> None:
+def _discard(runs_dir: Path, folder: Path, lock: Path | None = None) -> None:
     """Remove what was made once and would be made again. Raises `StoreError` while it is, and for a
     link."""
     if folder.is_symlink():
         raise StoreError("it is a link to another folder; remove both by hand")
-    with locked_at_once(folder / "lock") as lock:
-        if lock is None:
+    with locked_at_once(lock or folder / "lock") as held:
+        if held is None:
             raise StoreError("a process works there")
         trash = hidden_beside(runs_dir / folder.name, TRASH)
         try:

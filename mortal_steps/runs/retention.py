@@ -40,11 +40,7 @@ def what_may_go(
     finds.
     """
     by_id = {run.store.root.name: run for run in runs}
-    by_uid = {run.info.uid: run_id for run_id, run in by_id.items()}
-    needs = {
-        run_id: {*_goes_back_to(run, by_uid), *made_with.get(run_id, ())} - {run_id}
-        for run_id, run in by_id.items()
-    }
+    needs = needs_of(runs, made_with)
     old = {run_id for run_id, run in by_id.items() if _is_old(run, now, keep_days)}
     reasons = {
         run_id: _why_kept(by_id[run_id], protected) or used.get(run_id)
@@ -60,6 +56,15 @@ def what_may_go(
             staying.append(needed)
     going = [by_id[run_id] for run_id in old - kept.keys()]
     return sorted(going, key=lambda run: run.info.created_at, reverse=True), kept
+
+
+def needs_of(runs: Sequence[Run], made_with: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """Return by id the other runs that each goes back to."""
+    by_uid = {run.info.uid: run.store.root.name for run in runs}
+    return {
+        run_id: {*_goes_back_to(run, by_uid), *made_with.get(run_id, ())} - {run_id}
+        for run_id, run in ((run.store.root.name, run) for run in runs)
+    }
 
 
 def last_written(run: Run) -> float:

@@ -2,11 +2,12 @@
 
     exported/step-12-<digest>/     an adapter in its base, or parameters, or links to weights
 
-They may be removed at any time.
+They may be removed at any time; `mortal gc` removes those that no command has used for long.
 """
 
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,6 +80,9 @@ def whole_model(run: Run, saved: SavedModel) -> str:
 
 
 def _is_exported(run: Run, path: str) -> bool:
+    # What is in use stays. It is noted first, so that what `mortal gc` takes away is not whole.
+    with contextlib.suppress(OSError):  # of a colleague, or not there
+        os.utime(run.store.path(path))
     try:
         run.store.verify_folder(path, run.store.folder_digest(path))
     except CorruptFileError:

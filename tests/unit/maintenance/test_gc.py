@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal.maintenance.gc import carry_out, plan
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.plan.loader import parse_config
+from mortal_steps.runs.identity import write_identity
+from mortal_steps.runs.run import find_run
+from mortal_steps.serving.whole import find_whole
+from mortal_steps.store import RunStore
 from mortal_steps.store.folders import looks_below
+from mortal_steps.types import Problem
+from tests.support.saved_models import commit
 
 OTHER_DISK = Path("/dev/shm")
 
@@ -102,3 +109,43 @@ def test_a_folder_of_models_that_is_named_and_not_there_protects_nothing(tmp_pat
     assert done.exit_code != 0
     assert "--models-dir modles: there is no such folder" in str(done.exception or done.output)
     assert CliRunner().invoke(app, ["gc"]).exit_code == 0
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A run that goes on, whose model was served: links to weights that it may have removed."""
+    store, problem = RunStore(tmp_path / "runs" / "r"), Problem(id="p", prompt="a")
+    write_identity(store, parse_config({"run_id": "r"}), [problem], [], None)
+    run = find_run(store.root.parent, "r")
+    commit(run, "weights/v5")
+    run.update(status="failed")
+    _, path = find_whole(run, None)
+    return run, run.store.path(path)
+
+
+def test_models_that_were_made_to_be_served_go_once_no_command_has_used_them_for_a_day(served):
+    run, exported = served
+    runs = run.store.root.parent
+    assert plan(runs).items == ()
+    age(exported)
+    (item,) = plan(runs).items
+    assert item.what.startswith(f"{exported.relative_to(runs)}, made to serve")
+    assert plan(runs, keep_days=4).items == (), "--older-than says after which time"
+    assert plan(runs, protected=["r"]).items == ()
+    assert carry_out(plan(runs), runs, lambda line: None)
+    assert not exported.exists()
+    assert run.store.path("weights/v5/model.safetensors").exists()
+    find_whole(run, None)
+    assert exported.exists()
+
+
+def test_a_model_that_is_served_again_stays(served):
+    run, exported = served
+    runs, said = run.store.root.parent, []
+    age(exported)
+    planned = plan(runs)
+    find_whole(run, None)
+    assert plan(runs).items == ()
+    assert not carry_out(planned, runs, said.append)
+    assert "a command has used it meanwhile" in said[0]
+    assert exported.exists()

@@ -207,14 +207,21 @@ def test_what_another_gc_is_removing_is_left_to_it(runs, tmp_path):
     assert carry_out(planned, runs, meanwhile)
 
 
-def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(runs, tmp_path):
+@pytest.mark.parametrize("folder", [".", "another"])
+def test_the_run_of_a_model_in_production_stays_and_so_do_those_it_comes_from(
+    runs, tmp_path, monkeypatch, folder
+):
+    """Also where `mortal gc` is called in another folder than the project's."""
     parent = begun(tmp_path, "parent", 99)
     begun(tmp_path, "champion", 99, parent)
     begun(tmp_path, "old", 99)
     registry = Registry(tmp_path / "models", "letters")
     version = registry.add(**model_files(tmp_path / "model", "champion"))
     decide(registry, "promoted", version)
-    done = CliRunner().invoke(app, ["gc", "--older-than", "30", "--delete"])
+    (tmp_path / "another").mkdir()
+    monkeypatch.chdir(folder)
+    options = ["--runs-dir", str(runs), "--older-than", "30", "--delete"]
+    done = CliRunner().invoke(app, ["gc", *options])
     assert done.exit_code == 0, done.output
     assert "stays: champion: it is protected" in done.output
     assert "stays: parent: run champion, which stays, goes back to it" in done.output
