@@ -42,6 +42,7 @@ from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.system.imports import imports_without_gc
@@ -169,7 +170,7 @@ def is_news(record: logging.LogRecord) -> bool:
 def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerError:
     """Return the error for a lost server, or the run's own reason if it has noted one since."""
     run.read_again()
-    ended, run_id = run.manifest, run.info.run_id
+    ended, root = run.manifest, run.store.root
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
     room = _room(server)
@@ -177,12 +178,12 @@ def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerErr
     reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {run_id} has completed: `mortal show {run_id}`. But {of_server} "
+            f"run {root.name} has completed: `mortal show {run_argument(root)}`. But {of_server} "
             f"could not be told{reason}, and may show it as running{room}"
         )
     return ServerError(
         f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
-        f"{run_id}`{room}"
+        f"{resume_argument(root)}`{room}"
     )
 
 

@@ -24,6 +24,7 @@ def test_the_page_shows_each_stage_in_a_picture_that_is_well_formed(letters):
     assert f"../../{SFT}" not in page  # which has no report of its own
     assert "<b>this" not in page
     assert "<script" not in page
+    assert f"mortal lineage letters --runs-dir {letters.runs_dir.absolute()}" in page
 
 
 def test_what_a_stage_takes_is_told_in_words(letters):
@@ -37,7 +38,7 @@ def test_what_a_stage_takes_is_told_in_words(letters):
 
 def test_a_damaged_run_leaves_the_rest_of_the_page(letters, caplog):
     (letters.runs_dir / SFT / "run.json").write_text("{}")
-    page = page_html(letters.read(), look_at_stages(letters.read(), letters.runs_dir))
+    page = write_page(letters, letters.read()).read_text()
     assert "grpo" in page
     assert "run.json is damaged" in caplog.text
 
@@ -52,9 +53,9 @@ def test_the_page_is_written_when_the_record_changes(letters):
     assert "stopped, 3 of 3 stages complete" in path.read_text()
 
 
-def test_a_recipe_that_runs_tells_for_how_long(letters):
+def test_a_recipe_that_runs_tells_for_how_long(letters, tmp_path):
     record = replace(letters.read(), status="running", began_at=time.time() - 600, updated_at=0.0)
-    assert "10 min in this attempt" in page_html(record, [])
+    assert "10 min in this attempt" in page_html(record, [], tmp_path)
 
 
 def test_a_page_that_cannot_be_written_ends_nothing(letters, caplog):
