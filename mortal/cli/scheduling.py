@@ -2,14 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mortal.cli.arguments import Overrides, is_recipe_file
+from mortal.cli.arguments import Overrides, WhereRunsGo, is_recipe_file, place_of_run
 from mortal.terminal.output import say
 
 PORTS = (4200, 0)
@@ -82,6 +82,7 @@ def server(
 
 
 def schedule(
+    context: typer.Context,
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file.")],
     overrides: Overrides = None,
     cron: Annotated[
@@ -101,6 +102,7 @@ def schedule(
         str | None,
         typer.Option(metavar="NAME", help="Name of the deployment. Default: the configuration's."),
     ] = None,
+    runs_dir: WhereRunsGo = None,
 ) -> None:
     """Train on demand or on a schedule, without a work pool or a worker, until Ctrl-C.
 
@@ -114,7 +116,8 @@ def schedule(
     from mortal.server.select_server import prefect_server
 
     read = _recipe if is_recipe_file(config) else _run
-    served = read(config, overrides or [])
+    folder = place_of_run(None, runs_dir, overrides or (), context)
+    served = read(config, overrides or [], folder)
     _refuse_contradictions(served.run_id, cron, timezone)
     for variable, value in QUIET_PREFECT.items():
         os.environ.setdefault(variable, value)
@@ -148,10 +151,10 @@ class Served:
     """Makes Prefect's deployments, of a name and a schedule; it imports Prefect."""
 
 
-def _run(file: Path, overrides: list[str]) -> Served:
+def _run(file: Path, overrides: list[str], folder: Mapping[str, str]) -> Served:
     from mortal_steps.plan.loader import load_config
 
-    config = load_config(file, overrides)
+    config = load_config(file, overrides).model_copy(update=folder)
     values = config.model_dump(mode="json", exclude_unset=True)
     values["runs_dir"] = config.runs_dir
 
@@ -165,12 +168,12 @@ def _run(file: Path, overrides: list[str]) -> Served:
     )
 
 
-def _recipe(file: Path, overrides: list[str]) -> Served:
+def _recipe(file: Path, overrides: list[str], folder: Mapping[str, str]) -> Served:
     from mortal_steps.recipes.file import read_recipe
     from mortal_steps.recipes.recipe import Recipe
     from mortal_steps.recipes.same_name import note_file
 
-    config = read_recipe(file, overrides)
+    config = read_recipe(file, overrides).model_copy(update=folder)
     Recipe(config)  # raises for what is no graph
     note_file(config, file)
 

@@ -64,7 +64,13 @@ def test_stopped_at_its_terminal_it_saves_the_run_in_few_words(schedule):
     assert stopped.ended_as(f"grpo/{run_id}") == "Cancelled"
 
 
-def test_a_run_is_saved_when_the_terminal_of_its_schedule_goes_away(schedule, server):
+def test_a_run_is_saved_when_the_terminal_of_its_schedule_goes_away(
+    schedule, server, tmp_path, monkeypatch
+):
+    """It is in the folder that the environment names for all commands."""
+    file = tmp_path / "tiny.toml"
+    file.write_text(f'runs_dir = "elsewhere"\n{file.read_text()}')
+    monkeypatch.setenv("MORTAL_RUNS_DIR", "runs")
     left = schedule(1000, server.api_url)
     run_id = begin(left)
     left.hang_up()
