@@ -7,11 +7,11 @@ which server to use.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.events.schemas.automations import Automation
+from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal_steps.errors import ServerError
@@ -62,12 +62,28 @@ def _refused(api_url: str, error: httpx.HTTPStatusError) -> ServerError:
     )
 
 
-def delete_automations(client: SyncPrefectClient, prefixes: tuple[str, ...]) -> list[str]:
-    """Delete the automations whose names begin with one of these texts. Returns their names."""
+def make_automation(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
+    """Make the automation unless it exists; returns whether it was made. Different ones of its name
+    are deleted afterwards, so that no event is missed in between."""
+    there = client.read_automations_by_name(wanted.name)
+    same = [each for each in there if AutomationCore.model_validate(dict(each)) == wanted]
+    if not same:
+        client.create_automation(wanted)
+    for each in there:
+        if each not in same[:1]:
+            client.delete_automation(each.id)
+    return not same
+
+
+def delete_automations(
+    client: SyncPrefectClient, prefixes: tuple[str, ...], *, but: Collection[str] = ()
+) -> list[str]:
+    """Delete the automations whose names begin with one of these texts, `but` those of these names.
+    Returns the names of those that were deleted."""
     there: list[Automation] = []
     while page := client.read_automations(limit=PAGE, offset=len(there)):
         there += page
-    found = [each for each in there if each.name.startswith(prefixes)]
+    found = [each for each in there if each.name.startswith(prefixes) and each.name not in but]
     for automation in found:
         client.delete_automation(automation.id)
     return [automation.name for automation in found]

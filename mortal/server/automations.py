@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.events.schemas.automations import AutomationCore
 
-from mortal.server.api import delete_automations
+from mortal.server.api import delete_automations, make_automation
 from mortal.server.notifications import DOWN, PREFIX
 from mortal.server.recovery import (
     ALL,
@@ -36,7 +35,7 @@ def automate(recovery: Recovery) -> Iterator[str]:
             raise _no_deployments(client)
         watched = [each for each in deployments if each.heartbeat_s < recovery.silence_s]
         wanted = definitions(watched, recovery)
-        made = [each.name for each in wanted if _make(client, each)]
+        made = [each.name for each in wanted if make_automation(client, each)]
         if not watched:
             delete_automations(client, (SILENT,))
     yield from _facts(deployments, watched, recovery, made)
@@ -95,16 +94,3 @@ def _no_deployments(client: SyncPrefectClient) -> ServerError:
         "deployment's runs can be scheduled again. Make one with `prefect --no-prompt deploy "
         "--all --prefect-file deployments/prefect.yaml`, and name the server in PREFECT_API_URL"
     )
-
-
-def _make(client: SyncPrefectClient, wanted: AutomationCore) -> bool:
-    """Make the automation unless it exists; returns whether it was made. Different ones of its name
-    are deleted afterwards, so that no event is missed in between."""
-    there = client.read_automations_by_name(wanted.name)
-    same = [each for each in there if AutomationCore.model_validate(dict(each)) == wanted]
-    if not same:
-        client.create_automation(wanted)
-    for each in there:
-        if each not in same[:1]:
-            client.delete_automation(each.id)
-    return not same

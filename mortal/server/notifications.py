@@ -19,7 +19,7 @@ from prefect.events.schemas.automations import (
 )
 from prefect.exceptions import ObjectNotFound
 
-from mortal.server.api import delete_automations
+from mortal.server.api import delete_automations, make_automation
 from mortal.server.recovery import (
     ANY_DEPLOYED_RUN,
     FLOWS,
@@ -57,12 +57,15 @@ def notify(blocks: Sequence[str], levels: Collection[str] = ALL) -> Iterator[str
     others; yields a line for each. Raises `ServerError`, changing nothing, for an unknown block."""
     with get_client(sync_client=True) as client:
         ids = {block: _id_of(client, block) for block in blocks}
-        delete_automations(client, (PREFIX, DOWN))
+        told = {PREFIX: ", ".join(levels), DOWN: f"down for {DOWN_S:g} s, or a promotion that asks"}
+        names = list[str]()
         for block, block_id in ids.items():
-            client.create_automation(_sending(block, block_id, levels))
-            yield f"made {PREFIX + block!r}: {', '.join(levels)}"
-            client.create_automation(_telling_of_the_down(block, block_id))
-            yield f"made {DOWN + block!r}: down for {DOWN_S:g} s, or a promotion that asks"
+            sending = _sending(block, block_id, levels)
+            for automation in (sending, _telling_of_the_down(block, block_id)):
+                done = "made" if make_automation(client, automation) else "kept"
+                yield f"{done} {automation.name!r}: {told[automation.name.removesuffix(block)]}"
+                names.append(automation.name)
+        delete_automations(client, (PREFIX, DOWN), but=names)  # last: an error before loses none
 
 
 def _id_of(client: SyncPrefectClient, block: str) -> UUID:

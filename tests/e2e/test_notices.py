@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prefect import Flow, flow
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL, temporary_settings
 from prefect.states import Crashed, Running, Suspended
@@ -87,7 +87,11 @@ def test_that_a_run_has_finished_is_told_though_its_process_was_killed(there, tm
     assert unsent(RunStore(tmp_path)) == []
 
 
-def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
+def goes_away(client, automation):
+    raise ConnectionError("the server is away")
+
+
+def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path, monkeypatch):
     block = CustomWebhookNotificationBlock(
         name="w", url=webhook.url, json_data={"subject": "{{subject}}", "body": "{{body}}"}
     )
@@ -95,8 +99,11 @@ def test_a_collapse_arrives_at_a_webhook_once(there, webhook, tmp_path):
     with pytest.raises(ServerError, match="no notification block"):
         list(notifications.notify([BLOCK, "slack-webhook/nobody"]))
     assert list(automations.remove()) == [], "a wrong name changes nothing"
-    for _ in range(2):
-        made = list(notifications.notify([BLOCK]))
+    made = list(notifications.notify([BLOCK]))
+    assert list(notifications.notify([BLOCK])) == [line.replace("made", "kept") for line in made]
+    with monkeypatch.context() as patched, pytest.raises(ConnectionError):
+        patched.setattr(SyncPrefectClient, "create_automation", goes_away)
+        list(notifications.notify([BLOCK], notifications.WITHOUT_NEWS))
     collapsing = [0.5] * 20 + [0.0] * 20
     url = asyncio.run(goes_on(tmp_path, collapsing))
     [notice] = webhook.wait_for(1)
