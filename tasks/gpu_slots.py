@@ -120,7 +120,7 @@ class GpuSlots:
         lease = UUID(answer["lease_id"])
         self._folder.mkdir(parents=True, exist_ok=True)
         self._held.add(lease)
-        (self._folder / str(lease)).write_text(self._own)
+        (self._folder / str(lease)).write_text(self._own, encoding="utf-8")
         return lease
 
     async def _renew(self, client: PrefectClient, lease: UUID) -> None:
@@ -143,7 +143,7 @@ class GpuSlots:
             for path in self._folder.iterdir() if self._folder.is_dir() else ():
                 if UUID(path.name) in self._held:
                     continue
-                if path.read_text() == self._own:
+                if path.read_text(encoding="utf-8") == self._own:
                     try:
                         async with asyncio.timeout(PATIENCE_S):
                             await client.release_concurrency_slots_with_lease(UUID(path.name))

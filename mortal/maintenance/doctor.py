@@ -157,7 +157,7 @@ def _gpus() -> list[str]:
     """Models of the GPUs, as NVIDIA's driver tells them; other GPUs without their names."""
     found = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        model = re.search(r"^Model:\s*(.+)$", path.read_text(), re.MULTILINE)
+        model = re.search(r"^Model:\s*(.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
         found.append(model[1].strip() if model else path.parent.name)
     return found or ["a GPU"] * has_gpu()
 

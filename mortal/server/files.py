@@ -160,7 +160,7 @@ def remove_record(home: Path, process: ProcessId) -> None:
 def opened(path: Path) -> IO[str]:
     """Open a file to lock. Raises `StoreError` if it cannot be made."""
     with writing(path):
-        return path.open("a")
+        return path.open("a", encoding="utf-8")
 
 
 def try_lock(lock: IO[str], how: int) -> bool:

@@ -48,11 +48,13 @@ class ScriptCalls:
         """Write the metrics into `<split>_results.json` beside the runs, where TRL writes them, and
         into `all_results.json`."""
         figures, folder = _figures(metrics), self._runs_dir
-        (folder / f"{split}_results.json").write_text(json.dumps(figures, indent=4))
+        (folder / f"{split}_results.json").write_text(
+            json.dumps(figures, indent=4), encoding="utf-8"
+        )
         if combined:
             path = folder / "all_results.json"
-            before = json.loads(path.read_text()) if path.exists() else {}
-            path.write_text(json.dumps(before | figures, indent=4))
+            before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            path.write_text(json.dumps(before | figures, indent=4), encoding="utf-8")
 
     def end(self) -> None:
         """Do nothing: the trackers and processes of a run have ended with it."""

@@ -232,7 +232,7 @@ def _become(order: ForkOrder, descriptors: list[int]) -> None:
             os.environ[name] = value
     tempfile.tempdir = None  # found anew, in the environment
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(order.name)
+        Path("/proc/self/comm").write_text(order.name, encoding="utf-8")
     if "torch" in sys.modules:  # which has read the server's environment
         sys.modules["torch"].set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     try:

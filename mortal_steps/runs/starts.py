@@ -15,7 +15,7 @@ def give_number(store: RunStore, numbers: str, nonce: str) -> int:
     file = store.path(f"{numbers}/{number}")
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x") as started:  # no number is given to two
+        with file.open("x", encoding="utf-8") as started:  # no number is given to two
             started.write(nonce)
     return number
 

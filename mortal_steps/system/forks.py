@@ -125,7 +125,7 @@ def _descendants(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):  # it has ended, or there is no such list
         for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as children:
+            with open(f"/proc/{pid}/task/{task}/children", encoding="utf-8") as children:
                 found += map(int, children.read().split())
     return [each for child in found for each in (child, *_descendants(child))]
 

@@ -71,7 +71,7 @@ def ending(code: int) -> str:
 def boot_id() -> str:
     """Return the kernel's id of the machine's last start; empty if the system has none."""
     path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text().strip() if path.exists() else ""
+    return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
 
 def pid_namespace() -> str:
@@ -85,7 +85,9 @@ def pid_namespace() -> str:
 def start_of(pid: int) -> str | None:
     """Return when the process began; None if there is none, or it has ended."""
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        after_name = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        )
     except FileNotFoundError:
         if Path("/proc/self").exists():
             return None

@@ -15,7 +15,7 @@ MEMINFO = Path("/proc/meminfo")
 def num_cores() -> int:
     """Cores that this process may use, by its affinity and by the quotas of its cgroups."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    quota = quota_cores(CGROUPS, OWN.read_text()) if OWN.exists() else None
+    quota = quota_cores(CGROUPS, OWN.read_text(encoding="utf-8")) if OWN.exists() else None
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
@@ -36,7 +36,7 @@ def quota_cores(cgroups: Path, own: str) -> float | None:
 def _quota(folder: Path) -> float | None:
     if not (folder / "cpu.max").exists():
         return None
-    quota, period = (folder / "cpu.max").read_text().split()
+    quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
     return None if quota == "max" else int(quota) / int(period)
 
 
@@ -65,7 +65,7 @@ def total_bytes() -> int | None:
     except (OSError, ValueError):
         return None
     try:
-        limit = (CGROUPS / "memory.max").read_text().strip()
+        limit = (CGROUPS / "memory.max").read_text(encoding="utf-8").strip()
     except OSError:
         return machine
     return min(machine, int(limit)) if limit.isdigit() else machine
@@ -74,8 +74,8 @@ def total_bytes() -> int | None:
 def _left_in_container() -> list[int]:
     """Of a limit by version 2 of control groups, as containers have it; none without a limit."""
     try:
-        limit = (CGROUPS / "memory.max").read_text().strip()
-        used = int((CGROUPS / "memory.current").read_text())
+        limit = (CGROUPS / "memory.max").read_text(encoding="utf-8").strip()
+        used = int((CGROUPS / "memory.current").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     if not limit.isdigit():
@@ -87,7 +87,7 @@ def _left_in_container() -> list[int]:
 def _numbers(path: Path) -> dict[str, int]:
     """Return the second word of each line, where it is a number, by the first."""
     try:
-        lines = [line.split() for line in path.read_text().splitlines()]
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
     except OSError:
         return {}
     return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}

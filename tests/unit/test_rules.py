@@ -75,3 +75,41 @@ def test_no_module_imports_one_that_imports_it():
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imports) > 400
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError with the modules of a circle
+
+
+PRODUCT = ("mortal", "mortal_steps", "flows", "tasks", "deployments")
+OPENS = r"open\(|_text\("
+NO_FILES = {"os", "tarfile", "Image", "cells", "process", "package"}
+"""What has methods of these names that read no file as text, or do not ask for its encoding."""
+
+
+def test_text_is_read_and_written_as_utf_8_whatever_the_machine_prefers():
+    paths = [path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    texts = {path: path.read_text() for path in paths}
+    trees = {path: ast.parse(each) for path, each in texts.items() if re.search(OPENS, each)}
+    calls = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    assert calls
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path, node in calls
+        if isinstance(node, ast.Call) and is_of_text(node) and not names_encoding(node)
+    ]
+    assert found == []
+
+
+def names_encoding(call: ast.Call) -> bool:
+    return any(keyword.arg == "encoding" for keyword in call.keywords)
+
+
+def is_of_text(call: ast.Call) -> bool:
+    """Whether a call opens a file as text, or reads or writes one whole."""
+    called, arguments = call.func, call.args
+    if isinstance(called, ast.Name) and called.id == "open":
+        arguments = arguments[1:]
+    elif not isinstance(called, ast.Attribute) or ast.unparse(called.value) in NO_FILES:
+        return False
+    elif called.attr != "open":
+        return called.attr in ("read_text", "write_text")
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
+    mode = [*arguments[:1], *named, ast.Constant("r")][0]
+    return not (isinstance(mode, ast.Constant) and "b" in mode.value)

@@ -54,7 +54,9 @@ def _note_outages() -> None:
             if error.__cause__ is None or not outages.has(error):
                 raise
             file = Path(os.environ[NOTED])
-            file.with_suffix(".new").write_text(f"tool {self.name} {raised(error.__cause__)}")
+            file.with_suffix(".new").write_text(
+                f"tool {self.name} {raised(error.__cause__)}", encoding="utf-8"
+            )
             file.with_suffix(".new").replace(file)
         await asyncio.sleep(SEEN_S)
         os._exit(1)

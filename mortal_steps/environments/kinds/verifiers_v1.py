@@ -114,7 +114,7 @@ class TasksetAgent:
             async with self._env.serving():
                 episode = await _ended(self._env.run_episode(task, context), noted)
             if episode is None:
-                return AgentResult(outage=noted.read_text())
+                return AgentResult(outage=noted.read_text(encoding="utf-8"))
         error = episode.last_error
         own = [each for each in episode.traces if each.agent.config.client.base_url == base_url]
         for trace in own:

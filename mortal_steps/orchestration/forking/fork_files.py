@@ -129,4 +129,6 @@ class ForkFiles:
                 source = self._parent.store.path(relative) / name
                 link_verified(source, folder / name, digest)
             if state is not None:
-                (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
+                (folder / STATE_FILE).write_text(
+                    json.dumps(dataclasses.asdict(state)), encoding="utf-8"
+                )

@@ -153,7 +153,7 @@ def check_lease(store: RunStore, number: int) -> None:
     """Raise `LeaseLostError` if the run has had a lease since the one of this number."""
     newest = max((number for number, _ in store.numbered(LEASES)), default=0)
     if number < newest:
-        holder = store.path(f"{LEASES}/{newest}").read_text().strip()
+        holder = store.path(f"{LEASES}/{newest}").read_text(encoding="utf-8").strip()
         raise LeaseLostError(
             f"run {store.root.name} was taken over by {holder}, which holds its lease {newest} on "
             f"Modal; this request has lease {number}. The run continues there"

@@ -239,7 +239,9 @@ class ModalLane:
             "python3", "-s", "-c", BOOT, str(IDLE_S), env=environment, text=False
         )
         self._answers = aiter(self._server.stdout)
-        files = {path.name: path.read_text() for path in sorted(INSIDE.glob("*.py"))}
+        files = {
+            path.name: path.read_text(encoding="utf-8") for path in sorted(INSIDE.glob("*.py"))
+        }
         await self._send(wire.encode({"files": files}))
         start = {"enclosure": "container", "uid": FIRST_UID, "filter": "", "packages": []}
         if "ready" not in await self._ask(wire.encode(start), largest=1024):

@@ -75,7 +75,7 @@ class Orders:
         deadline = time.monotonic() + SEEN_WITHIN_S
         while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.5)
-        return file.exists() and file.read_text() == self.nonce
+        return file.exists() and file.read_text(encoding="utf-8") == self.nonce
 
 
 def this_mortal() -> str:

@@ -70,7 +70,7 @@ def save(store: RunStore, policy: Snapshot, state: CheckpointState) -> Checkpoin
     published = weights.path_of(state.step)
     with store.committing_folder(path_of(state.step), shared_with=[published]) as folder:
         policy.save_state(folder)
-        (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)))
+        (folder / STATE_FILE).write_text(json.dumps(dataclasses.asdict(state)), encoding="utf-8")
     saved = _reference(store, state)
     timing = dataclasses.replace(
         saved.timing,

@@ -216,7 +216,7 @@ def _let_through(path: str) -> None:
 
 def _go_first() -> None:
     """Have the kernel kill this process and its programs first when memory runs out."""
-    with open("/proc/self/oom_score_adj", "w") as score:
+    with open("/proc/self/oom_score_adj", "w", encoding="utf-8") as score:
         score.write("1000")
 
 

@@ -286,8 +286,8 @@ class WorkerHost:
 
 def _process_start() -> float:
     """When this process began, in seconds since the epoch."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    booted = time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    booted = time.time() - float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
     return booted + ticks / os.sysconf("SC_CLK_TCK")
 
 

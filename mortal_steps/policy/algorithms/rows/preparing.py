@@ -50,7 +50,7 @@ def prepare_rows(
     from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / FIRST).write_text(json.dumps(row_of(train[0]), ensure_ascii=False))
+    (folder / FIRST).write_text(json.dumps(row_of(train[0]), ensure_ascii=False), encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="preparing-") as name:
         scratch = Path(name)
         arguments = build_options(
@@ -142,7 +142,7 @@ def open_prepared(folder: Path) -> dict[str, Dataset]:
 
 
 def first_row(folder: Path) -> dict[str, Any]:
-    row: dict[str, Any] = json.loads((folder / FIRST).read_text())
+    row: dict[str, Any] = json.loads((folder / FIRST).read_text(encoding="utf-8"))
     return row
 
 

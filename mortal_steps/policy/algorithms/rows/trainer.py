@@ -83,13 +83,15 @@ class SteppedOnRows(Stepped):
 
     def save_control(self, folder: Path) -> None:
         """Write the random streams and the count of tokens, which TRL's checkpoints lack."""
-        (folder / CONTROL_FILE).write_text(json.dumps({"tokens": private.tokens_seen(self)}))
+        (folder / CONTROL_FILE).write_text(
+            json.dumps({"tokens": private.tokens_seen(self)}), encoding="utf-8"
+        )
         for number, streams in enumerate(self.streams_of_all):
             streams.save(folder / streams_file(number))
 
     def load_control(self, folder: Path) -> None:
         """Read what `save_control` wrote."""
-        control = json.loads((folder / CONTROL_FILE).read_text())
+        control = json.loads((folder / CONTROL_FILE).read_text(encoding="utf-8"))
         private.set_tokens_seen(self, control["tokens"])
         self.streams.load(folder / streams_file(rank()))
 

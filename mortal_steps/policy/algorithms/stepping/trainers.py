@@ -102,12 +102,16 @@ class SteppedGRPOTrainer(Stepped, GRPOTrainer):
     def save_control(self, folder: Path) -> None:
         """Write the coefficient of the entropy bonus, where TRL adapts it."""
         if self.use_adaptive_entropy:
-            (folder / CONTROL_FILE).write_text(json.dumps(private.entropy_control(self)))
+            (folder / CONTROL_FILE).write_text(
+                json.dumps(private.entropy_control(self)), encoding="utf-8"
+            )
 
     def load_control(self, folder: Path) -> None:
         """Read what `save_control` wrote."""
         if self.use_adaptive_entropy and (folder / CONTROL_FILE).exists():
-            private.set_entropy_control(self, json.loads((folder / CONTROL_FILE).read_text()))
+            private.set_entropy_control(
+                self, json.loads((folder / CONTROL_FILE).read_text(encoding="utf-8"))
+            )
 
     def control_digests(self) -> dict[str, str]:
         if not self.use_adaptive_entropy:
