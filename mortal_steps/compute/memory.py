@@ -74,14 +74,8 @@ def training_memory(
     """Return the memory of a train step whose prompts have `prompt` tokens, and whose completions
     are of full length. Without `on_gpu`, as TRL computes it without Triton. A `teacher` is computed
     between the student's forward and backward pass."""
-    dtype = shape.dtype if model.dtype == "auto" else model.dtype
-    weight = BYTES.get(dtype or "float32", 4)
     parts = training.ranks if training.sharding == FULL else 1
-    sharded_casts = parts > 1 and autocast  # FSDP2 casts a layer's weights while it is whole
-    if sharded_casts and not training.use_lora:
-        weight = 4  # accelerate trains them in float32
-    compute = 2 if autocast else weight
-    numbers = _Numbers(weight=compute if sharded_casts else weight, compute=compute)
+    weight, numbers = _types(model, training, shape, parts, autocast)
     rows = training.rows // training.steps_per_generation // training.ranks
     length = prompt + training.max_completion_length
     tokens = rows * length
@@ -90,17 +84,7 @@ def training_memory(
         size = 2  # TRL trains the adapter of a quantized model in bfloat16
     adapter = size * trained if training.use_lora else 0
     weights = _weights(model, training, shape, weight) + adapter
-
-    layer = tokens * _saved(training, shape, numbers, length, on_gpu)
-    working = tokens * _working(shape, numbers)
-    body = numbers.compute * (shape.parameters - (2 - shape.tied) * shape.embedding)
-    copies = body if numbers.casts and not training.use_lora else 0
-    if training.gradient_checkpointing:
-        saved = shape.layers * tokens * numbers.weight * shape.hidden
-        in_layer = layer + working + copies // shape.layers
-    else:
-        saved = shape.layers * layer + (body if numbers.casts else 0)
-        in_layer, copies = working, 0
+    saved, in_layer, copies = _layers(training, shape, numbers, rows, length, on_gpu)
     scored = rows * (training.max_completion_length if on_gpu else length - 1)
     ends = 3 * numbers.weight * tokens * shape.hidden  # into the last norm, and out of it
     logits, into_weights = _head(training, shape, numbers, scored, on_gpu)
@@ -120,7 +104,8 @@ def training_memory(
     most = max(at_head, at_layer, at_end)
     in_head = logits + into_weights if most == at_head else 0
     if parts > 1:
-        weights = _dealt_out(weights, training, shape, compute) + compute * _layer(shape)
+        weights = _dealt_out(weights, training, shape, numbers.compute)
+        weights += numbers.compute * _layer(shape)
     passing = tokens * _working(teacher[1], numbers) if teacher else 0
     return TrainingMemory(
         weights=weights,
@@ -130,6 +115,41 @@ def training_memory(
         logits=in_head,
         teacher=_of_teacher(*teacher) if teacher else 0,
     )
+
+
+def _types(
+    model: ModelConfig, training: TrainingConfig, shape: ModelShape, parts: int, autocast: bool
+) -> tuple[int, _Numbers]:
+    """Return the bytes of a weight at rest, of which each rank has one of so many `parts`, and the
+    types that a train step computes in."""
+    dtype = shape.dtype if model.dtype == "auto" else model.dtype
+    weight = BYTES.get(dtype or "float32", 4)
+    sharded_casts = parts > 1 and autocast  # FSDP2 casts a layer's weights while it is whole
+    if sharded_casts and not training.use_lora:
+        weight = 4  # accelerate trains them in float32
+    compute = 2 if autocast else weight
+    return weight, _Numbers(weight=compute if sharded_casts else weight, compute=compute)
+
+
+def _layers(
+    training: TrainingConfig,
+    shape: ModelShape,
+    numbers: _Numbers,
+    rows: int,
+    length: int,
+    on_gpu: bool,
+) -> tuple[int, int, int]:
+    """Bytes that all layers keep for the backward pass, those that it then takes in the last one,
+    and those of the copies of weights that are there at the same time."""
+    tokens = rows * length
+    layer = tokens * _saved(training, shape, numbers, length, on_gpu)
+    working = tokens * _working(shape, numbers)
+    body = numbers.compute * (shape.parameters - (2 - shape.tied) * shape.embedding)
+    if not training.gradient_checkpointing:
+        return shape.layers * layer + (body if numbers.casts else 0), working, 0
+    copies = body if numbers.casts and not training.use_lora else 0
+    saved = shape.layers * tokens * numbers.weight * shape.hidden
+    return saved, layer + working + copies // shape.layers, copies
 
 
 def _heads(shape: ModelShape, scored: int, on_gpu: bool) -> int:
