@@ -14,7 +14,7 @@ stop                          requests to stop in order
 recipe_driver                 the loop of a recipe: which stage begins when
 stage_work, stage_process     one stage of it, in a process of its own
 gate_stage                    a gate of it
-recipe_ending                 what it ends with if stages have failed
+recipe_ending                 what it has reached, or ends with if stages have failed
 
 settings, project_folder      a flow run's configuration and folder
 signals                       signals that stop a run in order

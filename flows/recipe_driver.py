@@ -13,7 +13,7 @@ from prefect.logging import get_run_logger
 
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.gate_stage import Asking
-from mortal_flows.recipe_ending import failure, note_end
+from mortal_flows.recipe_ending import note_end, reached
 from mortal_flows.signals import is_taken_away, stop_on_signals
 from mortal_flows.stage_work import StageWork
 from mortal_flows.stop import Stop
@@ -26,7 +26,6 @@ from mortal_steps.recipes.recipe import Found, Recipe
 from mortal_steps.recipes.record import RESUME_AT, RecipeFolder
 from mortal_steps.recipes.report.markdown import recipe_page
 from mortal_steps.recipes.report.page import RecipePage
-from mortal_steps.recipes.report.view import then
 from mortal_steps.recipes.stages import Product
 from mortal_steps.recipes.standings import Standings
 from mortal_steps.runs.argument import recipe_argument
@@ -132,7 +131,10 @@ class RecipeDriver:
         await self._make_all()
         await self._server.back()
         await self._slots.give_back_left()
-        return self._end()
+        return reached(
+            *(self._recipe, self._standings, self._found, self._failed, self._asking),
+            resume=self._resume,
+        )
 
     async def _check(self) -> None:
         """Check every stage before the first begins."""
@@ -274,25 +276,6 @@ class RecipeDriver:
         if taken_away:
             raise TerminationSignal(signal.SIGTERM)
         raise RunStoppedError(f"stopped ({self._stop.reason}); `{self._resume}` goes on")
-
-    def _end(self) -> str:
-        """Return what was reached. Raises the error of a stage that failed."""
-        refused = [name for name, each in self._found.items() if each.state == "refused"]
-        if self._failed:
-            error = failure(self._recipe, self._failed, self._resume)
-            stopped = isinstance(error, RunStoppedError)
-            self._standings.recipe("stopped" if stopped else "failed", str(error))
-            raise error from next(iter(self._failed.values()))
-        if self._asking:
-            name, asking = next(iter(self._asking.items()))
-            decided = then(asking.how, asking.asked_by, self._resume)
-            return f"stage {name} waits for a decision: {decided}"
-        reached = self._standings.made_in_words()
-        if refused:
-            first = self._found[refused[0]]
-            reached += f"; {', '.join(refused)} did not begin: {first.why}"
-        self._standings.recipe("completed")
-        return reached
 
     @property
     def _resume(self) -> str:

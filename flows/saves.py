@@ -68,6 +68,16 @@ class Saves:
             await self._count()
             await self._advance()
 
+    async def save_now(self, done: int) -> bool:
+        """Save the state after `done` steps, unless a checkpoint has it; returns whether it was not
+        saved before."""
+        await self.settle()
+        saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
+        if done <= saved:
+            return False
+        self._run.note_checkpoint(await self._session.checkpoint(done, best_score=None))
+        return True
+
     async def _begin(self, done: int, say: Callable[[str], None]) -> None:
         score = self._run.score(done)
         best = score if self._run.is_best(score) else None

@@ -274,27 +274,17 @@ class Training:
             raise  # the run is another process's to write to
         except MortalError as failed:
             try:
-                if await self._save():
+                if await self._saves.save_now(self._trained):
                     progress.note(f"step {self._trained} is saved; what ends the run: {failed}")
             except MortalError as unsaved:
                 progress.note(f"step {self._trained} cannot be saved: {unsaved}")
             raise
 
-    async def _save(self) -> bool:
-        """Save what was trained since the last checkpoint; returns whether there was any."""
-        await self._saves.settle()
-        saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
-        if self._trained <= saved:
-            return False
-        saving = self._session.checkpoint(self._trained, best_score=None)
-        self._run.note_checkpoint(await saving)
-        return True
-
     async def _save_and_stop(self, progress: ProgressLine) -> None:
         """Save what was trained since the last checkpoint, then raise what ends the run."""
         stop, run = self._stop, self._run
         progress.note(f"stopping ({stop.reason}): saving the state of step {self._trained}")
-        await self._save()
+        await self._saves.save_now(self._trained)
         resume = f"continue with `mortal resume {resume_argument(run.store.root)}`"
         if stop.error is not None:
             raise ServerError(f"{stop.error}; step {self._trained} is saved, {resume}")

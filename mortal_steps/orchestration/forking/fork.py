@@ -15,13 +15,9 @@ from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.checking import preflight
+from mortal_steps.orchestration.checking.commits import pinned_now
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.problems import Problems
-from mortal_steps.orchestration.checking.resolve_defaults import (
-    find_commit_of_teacher,
-    find_reward_commit,
-    find_teacher_commit,
-)
 from mortal_steps.orchestration.forking.fork_checks import (
     check_kind,
     check_parent,
@@ -39,6 +35,7 @@ from mortal_steps.plan.loader import override_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -84,7 +81,7 @@ def fork_run(
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir}; choose another --run-id, or "
-            f"continue it with `mortal resume {config.run_id}`"
+            f"continue it with `mortal resume {run_argument(root)}`"
         )
     check_never_begun(root)
     check_kind(parent, config.algorithm)
@@ -194,9 +191,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         config = config.model_copy(update={"rewards": rewards})
     if config.selection.type != before.selection.type:
         config = config.model_copy(update={"selection": config.selection.begun()})
-    config = config.with_reward_commits(find_reward_commit)
-    config = config.with_teacher_at(find_teacher_commit(config.algorithm))
-    return config.with_teacher_commits(find_commit_of_teacher).with_own_seed()
+    return pinned_now(config).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
