@@ -19,6 +19,7 @@ from pathlib import Path
 
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.report.units import byte_size, duration
 from mortal_steps.runs.lease import acquire, is_driven
@@ -30,6 +31,8 @@ from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
 from mortal_steps.store.folders import looks_below
 
 TRASH = "trash"
+HALF_MADE = ".*.????????.partial"
+"""Names of folders that are renamed once they are whole (`hidden_beside`)."""
 
 
 def remove_run(run: Run) -> None:
@@ -132,6 +135,10 @@ def plan(
         _item(f"{trash.name}, left by a removal that was killed", trash, remove_trash)
         for trash in trash_in(runs_dir)
     ]
+    items += [
+        _item(f"{path.relative_to(runs_dir)}, left half made by a kill", path, remove_trash)
+        for path in _half_made(runs_dir, now - BEFORE_A_RUN_S)
+    ]
     items += _left_in_memory(runs_dir)
     items += [_whole(run, now) for run in going]
     names = [run.store.root.name for run in going]
@@ -177,6 +184,12 @@ def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) 
 
 def _last_change(folder: Path) -> float:
     return max((found.st_mtime for found in looks_below(folder)), default=math.inf)
+
+
+def _half_made(runs_dir: Path, before: float) -> list[Path]:
+    """Return the forks and starting models that nobody has gone on making since then."""
+    found = [*runs_dir.glob(HALF_MADE), *model_cache(runs_dir).glob(HALF_MADE)]
+    return sorted(path for path in found if path.is_dir() and _last_change(path) < before)
 
 
 def _discard(runs_dir: Path, folder: Path) -> None:

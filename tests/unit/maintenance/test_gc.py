@@ -102,3 +102,21 @@ def test_a_folder_of_models_that_is_named_and_not_there_protects_nothing(tmp_pat
     assert done.exit_code != 0
     assert "--models-dir modles: there is no such folder" in str(done.exception or done.output)
     assert CliRunner().invoke(app, ["gc"]).exit_code == 0
+
+
+def test_what_a_kill_has_left_half_made_goes_after_a_day(tmp_path):
+    """A fork has a random name of its own, so that none comes again and takes its place."""
+    runs = tmp_path / "runs"
+    folders = [runs / ".models/.9f2c.4567cdef.partial", runs / ".run-fork-1a.0123abcd.partial"]
+    for folder in folders:
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "model.safetensors").write_bytes(bytes(100))
+    assert plan(runs).items == (), "they may be being made"
+    for folder in folders:
+        age(folder)
+    said = []
+    assert carry_out(plan(runs), runs, said.append)
+    assert [line.split(",")[0] for line in said] == [
+        f"removed {folder.relative_to(runs)}" for folder in folders
+    ]
+    assert not any(folder.exists() for folder in folders)
