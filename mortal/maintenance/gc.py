@@ -17,18 +17,20 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.errors import StoreError
+from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.report.units import byte_size, duration
-from mortal_steps.runs.lease import acquire, is_driven
+from mortal_steps.runs.lease import LOCK_FILE, acquire, is_driven
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.runs.retention import DAY_S, last_written, what_may_go
-from mortal_steps.runs.run import Run, list_runs
+from mortal_steps.runs.run import Run, check_never_begun, list_runs
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
 from mortal_steps.store.folders import looks_below
+from mortal_steps.store.identity import IDENTITY_FILE
 
 TRASH = "trash"
 HALF_MADE = ".*.????????.partial"
@@ -152,6 +154,8 @@ def plan(
     for path in unused_products(runs_dir, staying, keep_s, named):
         what = f"{path.relative_to(runs_dir.resolve())}, of a recipe that does not name it any more"
         items.append(_item(what, path, discard))
+    for path in _never_begun(runs_dir, now - BEFORE_A_RUN_S):
+        items.append(_item(f"{path.name}, of a run that was killed before it began", path, discard))
     for path in sorted((runs_dir / GRADED).glob("[!.]*/")):
         if _last_change(path) < now - keep_s:
             items.append(_item(f"{GRADED}/{path.name}, which `mortal grade` made", path, discard))
@@ -190,6 +194,19 @@ def _half_made(runs_dir: Path, before: float) -> list[Path]:
     """Return the forks and starting models that nobody has gone on making since then."""
     found = [*runs_dir.glob(HALF_MADE), *model_cache(runs_dir).glob(HALF_MADE)]
     return sorted(path for path in found if path.is_dir() and _last_change(path) < before)
+
+
+def _never_begun(runs_dir: Path, before: float) -> Iterator[Path]:
+    """Yield the folders of runs whose identity nobody has gone on writing since then; those of a
+    recipe's stages are `unused_products`."""
+    for lock in sorted(runs_dir.glob(f"[!.]*/{LOCK_FILE}")):
+        folder = lock.parent
+        if any((folder / name).exists() for name in (IDENTITY_FILE, INPUTS)):
+            continue
+        with contextlib.suppress(CorruptFileError):  # it has begun, and its identity is lost
+            check_never_begun(folder)
+            if _last_change(folder) < before:
+                yield folder
 
 
 def _discard(runs_dir: Path, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mortal.cli import app
 from mortal.maintenance.gc import carry_out, plan
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.store.files import locked_at_once
 from mortal_steps.store.folders import looks_below
 
 OTHER_DISK = Path("/dev/shm")
@@ -120,3 +121,22 @@ def test_what_a_kill_has_left_half_made_goes_after_a_day(tmp_path):
         f"removed {folder.relative_to(runs)}" for folder in folders
     ]
     assert not any(folder.exists() for folder in folders)
+
+
+def test_a_run_that_was_killed_before_it_began_goes_after_a_day(tmp_path):
+    """Without a name of its own, the next beginning of it has another id."""
+    runs = tmp_path / "runs"
+    never, lost = runs / "run-20260131-235959-3fa2", runs / "lost"
+    for folder in (never, lost):
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / ".train.arrow.0123abcd.partial").write_bytes(bytes(100))
+        (folder / "lock").touch()
+    (lost / "steps").mkdir()
+    assert plan(runs).items == (), "they may be beginning"
+    age(runs)
+    planned = plan(runs)
+    with locked_at_once(never / "lock"):
+        assert not carry_out(planned, runs, print), "somebody begins it again"
+    assert never.exists()
+    assert carry_out(planned, runs, print)
+    assert not never.exists() and lost.exists(), "what has only lost its identity stays"
