@@ -32,8 +32,8 @@ from mortal_steps.errors import DiskError, StoreError, TransientError
 from mortal_steps.runs.lease import LEASE_TTL_S, RENEW_EVERY_S, is_driven, read_lease
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
-from mortal_steps.store.files import is_disk_error
 from mortal_steps.store.identity import IDENTITY_FILE
+from mortal_steps.system.disks import is_disk_error
 from mortal_tasks.segments import RUN_TAG
 from mortal_tasks.server_watch import best_effort
 

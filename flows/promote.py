@@ -38,6 +38,7 @@ from mortal_steps.promotion.gate import Gate
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.trust import check_trusted
+from mortal_tasks.left_behind import mark_own_task_runs
 from mortal_tasks.promote import bring_in, decide, judge
 from mortal_tasks.reporter import PageArtifact
 from mortal_tasks.server_watch import best_effort
@@ -96,6 +97,8 @@ async def promote(
     enter_project_folder()
     run = find_run(Path(runs_dir).absolute(), run_id)
     check_trusted(run)
+    if flow_run.run_count > 1:
+        await mark_own_task_runs()
     registry = Registry(Path(models_dir).absolute(), name or run.config.name)
     made = registry.answered(str(flow_run.id))
     if made is not None:

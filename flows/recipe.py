@@ -100,7 +100,7 @@ async def recipe(
             return elsewhere
         if recipe_file is not None:
             note_file(config, Path(recipe_file))
-        return await _drive(chosen, tuple(only or ()), goes_on or flow_run.run_count > 1)
+        return await _drive(chosen, tuple(only or ()), goes_on)
     except RunStoppedError as stopped:
         return Cancelled(message=str(stopped))
     except (MortalError, OSError) as ended:

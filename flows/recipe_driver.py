@@ -10,6 +10,7 @@ from typing import Self
 
 from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 
 from mortal_flows.deployed import flow_run_url
 from mortal_flows.gate_stage import Asking
@@ -64,7 +65,9 @@ class RecipeDriver:
         try:
             self._before = self._folder.read()
             record = self._folder.begin(
-                self._recipe.config, self._only, flow_run_url(), goes_on=self._goes_on
+                *(self._recipe.config, self._only, flow_run_url()),
+                beginning=str(flow_run.id),
+                goes_on=self._goes_on,
             )
         except BaseException:
             self._lease.release()

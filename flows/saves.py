@@ -56,7 +56,8 @@ class Saves:
         advance the manifest unless a checkpoint is being written."""
         due = self._session.schedule.checkpoints(done) or done == self._run.num_steps
         if self._pending is not None and (due or not await self._is_saving()):
-            await self._count()
+            # Where the next one begins at once, the manifest would not advance at all.
+            await self.settle()
         if due:
             await self._begin(done, say)
         self._done = done, self._run.logs.marks()

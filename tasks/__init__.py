@@ -11,6 +11,8 @@ What the Prefect UI shows:
     reporter                     the run's report
     notices                      the run's notices, as events
 
+    left_behind                  task runs of killed processes
+
 Of a recipe:
     recipe                       what a killed process has left; whether a person was asked
     gpu_slots                    GPUs that the recipes of a server share

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 from prefect.utilities.urls import url_for
 
-from mortal_tasks.segments import PAGE, UNFINISHED
+from mortal_tasks.left_behind import STAYS, UNFINISHED, mark_task_runs
 from mortal_tasks.server_watch import best_effort
 
 RECIPE_TAG = "recipe:"
@@ -23,30 +23,23 @@ async def mark_what_was_left(of_recipe: Sequence[str]) -> None:
     """Mark flow runs and task runs with these tags that a killed process has left as Crashed, but
     for those of deployments, which automations begin again; and tag this flow run so that it is
     found. Whoever calls this drives the recipe."""
-    await best_effort(_mark(of_recipe), "what was left unfinished stays Running")
+    await best_effort(_mark(of_recipe), STAYS)
 
 
 async def _mark(of_recipe: Sequence[str]) -> None:
-    own, state = str(flow_run.id), {"type": {"any_": UNFINISHED}}
+    own = str(flow_run.id)
+    crashed: State[Any] = Crashed(message="The process that drove the recipe ended.")
     async with get_client() as client:
         this = await client.read_flow_run(flow_run.id)
         tags = list(dict.fromkeys([*this.tags, *of_recipe]))
         await client.update_flow_run(this.id, tags=tags)
-        wanted = {"tags": {"all_": list(of_recipe)}, "state": state}
-        found = await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(wanted))
-        left = [each for each in found if str(each.id) != own and each.deployment_id is None]
-        crashed: State[Any] = Crashed(message="The process that drove the recipe ended.")
-        for each in left:
-            await client.set_flow_run_state(each.id, crashed, force=True)
-        if not left:
-            return
-        of_those = FlowRunFilter.model_validate({"id": {"any_": [each.id for each in left]}})
-        unfinished = TaskRunFilter.model_validate({"state": state})
-        while runs := await client.read_task_runs(
-            flow_run_filter=of_those, task_run_filter=unfinished, limit=PAGE
-        ):
-            for run in runs:
-                await client.set_task_run_state(run.id, crashed, force=True)
+        # Also those of this flow run, which may come again, and of flow runs that have ended.
+        of_those = FlowRunFilter.model_validate({"tags": {"all_": list(of_recipe)}})
+        await mark_task_runs(client, of_those, crashed)
+        left = {"tags": {"all_": list(of_recipe)}, "state": {"type": {"any_": UNFINISHED}}}
+        for each in await client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(left)):
+            if str(each.id) != own and each.deployment_id is None:
+                await client.set_flow_run_state(each.id, crashed, force=True)
 
 
 async def asked_at(of_recipe: Sequence[str]) -> str | None:

@@ -31,13 +31,14 @@ from uuid import uuid4
 from prefect import Flow, tags, task
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from mortal_steps.errors import LeaseLostError, RunStoppedError, ServerError
 from mortal_steps.runs.run import Run
+from mortal_tasks.left_behind import STAYS, UNFINISHED, mark_task_runs
 from mortal_tasks.prefect_patches import hide_unshown, unshown
 from mortal_tasks.segment_message import segment_message, segment_name
 from mortal_tasks.server_watch import PATIENCE_S, ServerWatch, best_effort
@@ -52,8 +53,6 @@ MOST_SEGMENTS = 50
 """The most segments that a run is divided into, unless its configuration sets their length."""
 SHORTEST = 10
 """The shortest segment in steps, unless the run's configuration sets the length."""
-UNFINISHED = [StateType.PENDING, StateType.RUNNING]
-PAGE = 200
 RUN_TAG = "run:"
 """Before the run's id: a tag of all its flow runs."""
 
@@ -240,7 +239,7 @@ class Segments:
     async def begin(self) -> None:
         """Mark what earlier processes left unfinished, and tag the flow run so that it can be
         found. This process holds the run's lease by now, so nobody else works on the run."""
-        await best_effort(self._mark_what_was_left(), "what was left unfinished stays Running")
+        await best_effort(self._mark_what_was_left(), STAYS)
 
     async def _mark_what_was_left(self) -> None:
         """Mark task runs, segments and undeployed flow runs that earlier processes left as Crashed;
@@ -250,12 +249,7 @@ class Segments:
         of_run = FlowRunFilter.model_validate({"tags": {"all_": [self._tags[1]]}})
         state = {"type": {"any_": UNFINISHED}}
         crashed: State[Any] = Crashed(message="The process that drove the run ended.")
-        left = TaskRunFilter.model_validate({"state": state})
-        while runs := await self._client.read_task_runs(
-            flow_run_filter=of_run, task_run_filter=left, limit=PAGE
-        ):
-            for each in runs:
-                await self._client.set_task_run_state(each.id, crashed, force=True)
+        await mark_task_runs(self._client, of_run, crashed)
         unfinished = {"tags": {"all_": [self._tags[1]]}, "state": state}
         for flow_run in await self._client.read_flow_runs(
             flow_run_filter=FlowRunFilter.model_validate(unfinished)

@@ -17,15 +17,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.errors import StoreError
+from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
+from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.registry.registry import runs_in_use
 from mortal_steps.report.units import byte_size, duration
-from mortal_steps.runs.lease import acquire, is_driven
+from mortal_steps.runs.lease import LOCK_FILE, acquire, is_driven
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
+from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.runs.retention import DAY_S, last_written, needs_of, what_may_go
-from mortal_steps.runs.run import Run, list_runs
+from mortal_steps.runs.run import Run, check_never_begun, list_runs
 from mortal_steps.serving.whole import EXPORTED
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
@@ -35,6 +37,8 @@ from mortal_steps.store.identity import IDENTITY_FILE, read_identity
 TRASH = "trash"
 MODELS = "models"
 """The folder of the models in use, where none is named."""
+HALF_MADE = ".*.????????.partial"
+"""Names of folders that are renamed once they are whole (`hidden_beside`)."""
 
 
 def remove_run(run: Run) -> None:
@@ -137,6 +141,10 @@ def plan(
         _item(f"{trash.name}, left by a removal that was killed", trash, remove_trash)
         for trash in trash_in(runs_dir)
     ]
+    items += [
+        _item(f"{path.relative_to(runs_dir)}, left half made by a kill", path, remove_trash)
+        for path in _half_made(runs_dir, now - BEFORE_A_RUN_S)
+    ]
     items += _left_in_memory(runs_dir)
     items += [_whole(run, now) for run in going]
     names = [run.store.root.name for run in going]
@@ -150,6 +158,8 @@ def plan(
     for path in unused_products(runs_dir, staying, keep_s, named):
         what = f"{path.relative_to(runs_dir.resolve())}, of a recipe that does not name it any more"
         items.append(_item(what, path, discard))
+    for path in _never_begun(runs_dir, now - BEFORE_A_RUN_S):
+        items.append(_item(f"{path.name}, of a run that was killed before it began", path, discard))
     for path in sorted((runs_dir / GRADED).glob("[!.]*/")):
         if _last_change(path) < now - keep_s:
             items.append(_item(f"{GRADED}/{path.name}, which `mortal grade` made", path, discard))
@@ -215,6 +225,25 @@ def _exported(runs_dir: Path, roots: Iterable[Path], before: float) -> Iterator[
 
 def _last_change(folder: Path) -> float:
     return max((found.st_mtime for found in looks_below(folder)), default=math.inf)
+
+
+def _half_made(runs_dir: Path, before: float) -> list[Path]:
+    """Return the forks and starting models that nobody has gone on making since then."""
+    found = [*runs_dir.glob(HALF_MADE), *model_cache(runs_dir).glob(HALF_MADE)]
+    return sorted(path for path in found if path.is_dir() and _last_change(path) < before)
+
+
+def _never_begun(runs_dir: Path, before: float) -> Iterator[Path]:
+    """Yield the folders of runs whose identity nobody has gone on writing since then; those of a
+    recipe's stages are `unused_products`."""
+    for lock in sorted(runs_dir.glob(f"[!.]*/{LOCK_FILE}")):
+        folder = lock.parent
+        if any((folder / name).exists() for name in (IDENTITY_FILE, INPUTS)):
+            continue
+        with contextlib.suppress(CorruptFileError):  # it has begun, and its identity is lost
+            check_never_begun(folder)
+            if _last_change(folder) < before:
+                yield folder
 
 
 def _discard(runs_dir: Path, folder: Path, lock: Path | None = None) -> None:

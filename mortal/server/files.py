@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import IO
 
 from mortal_steps.errors import ServerError, StoreError
-from mortal_steps.store.files import failed_write, is_disk_error, lock_file, write_json, writing
+from mortal_steps.store.files import failed_write, lock_file, write_json, writing
+from mortal_steps.system.disks import is_disk_error
 from mortal_steps.system.processes import ProcessId
 
 DATABASE = "prefect.db"

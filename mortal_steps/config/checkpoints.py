@@ -17,7 +17,8 @@ class CheckpointsConfig(Section):
     save_steps: Annotated[int, Decides("save_strategy", "save_steps")] = Field(100, ge=1)
     """Save a checkpoint every N steps and at the end."""
     keep_last: int = Field(DEFAULT_KEEP_LAST, ge=1)
-    """Keep the newest N checkpoints."""
+    """Keep the newest N checkpoints. If that is 1, the one before stays until the run stands at the
+    newest."""
     keep_best: bool = True
     """Also keep the checkpoint with the best reward of an evaluation at its very step. In a run
     without evaluations: the one with the best mean training reward since the checkpoint before.

@@ -208,6 +208,7 @@ class Actor:
         started = time.perf_counter()
         if not 0 <= request.step < self._num_steps:
             raise ActorStateError(f"step {request.step} is outside 0..{self._num_steps - 1}")
+        self._saver.prune_noted()
         digest = journal.batch_digest(self._store, request)
         result = journal.find_result(self._store, request.step)
         entry = JournalEntry(batch_sha256=digest, request=request)

@@ -29,6 +29,9 @@ from mortal_steps.types import Checkpoint, PolicyVersion
 
 logger = logging.getLogger(__name__)
 
+UNTIL_NOTED = 2
+"""The newest checkpoints that stay, whatever is configured, until the run stands at the newest."""
+
 
 @dataclass(kw_only=True, slots=True)
 class ActorState:
@@ -71,11 +74,14 @@ class Saver:
         )
         self._writing: Writing | None = None
         self._deleting = BackgroundSync(clock)
+        self._unnoted: int | None = None
+        """Step of the checkpoint at which the run may not stand yet."""
 
     def begin(self, state: ActorState) -> str | None:
         """Begin to write the actor's state, which may change once this returns. Returns why it
         cannot be written beside training, or None; raises what `finish` raises."""
         began = time.perf_counter()
+        self.prune_noted()
         self.finish()
         if (why := state.stepper.why_no_snapshot()) is not None:
             return why
@@ -106,7 +112,7 @@ class Saver:
                 return  # a reboot emptied the memory: only the checkpoint before leads to them
             logger.warning("the checkpoint of step %d was not finished: saving it now", step)
             self.save(state)
-            self.prune(step)
+            self._keep_newest(self._num_until_noted, step)
 
     def is_begun(self, step: int) -> bool:
         """Whether this checkpoint was begun and has not been waited for yet."""
@@ -151,13 +157,27 @@ class Saver:
             wait([self._writing.saved])
 
     def prune(self, step: int) -> None:
-        """Delete the checkpoints up to `step` that are not to be kept, beside other work."""
-        self._keep_newest(self._settings.keep_last, step)
+        """Delete the checkpoints up to `step` that are not to be kept, beside other work. The one
+        before `step` stays until `prune_noted`: a run that is killed before it stands at `step`
+        goes on from there."""
+        self._keep_newest(self._num_until_noted, step)
+        self._unnoted = step
+
+    def prune_noted(self) -> None:
+        """Delete what `prune` has left. What follows a checkpoint is asked for when the run stands
+        there."""
+        step, self._unnoted = self._unnoted, None
+        if step is not None and self._settings.keep_last < self._num_until_noted:
+            self._keep_newest(self._settings.keep_last, step)
 
     def prune_completed(self, step: int) -> None:
         """Delete what a run that was completed with `step` does not keep."""
         self._keep_newest(self._settings.num_after_completion, step)
         self._publisher.prune_completed()
+
+    @property
+    def _num_until_noted(self) -> int:
+        return max(self._settings.keep_last, UNTIL_NOTED)
 
     def _keep_newest(self, count: int, step: int) -> None:
         keep_best = self._settings.keep_best

@@ -16,6 +16,7 @@ from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
 from mortal_steps.runs.manifest import UNSCORED
 from mortal_steps.runs.run import Run, held_out_sets
 from mortal_steps.scores import reward_names
+from mortal_steps.selection.table import ALL
 from mortal_steps.store.records import shard_file
 from mortal_steps.types import RewardedShard, RewardRef, StepResult
 
@@ -84,9 +85,12 @@ def restore_logs(run: Run) -> None:
     marks = run.manifest.logs if run.manifest.step else dict.fromkeys(LOGS, EMPTY)
     damaged = run.logs.cut(marks)
     for name in damaged:
-        logger.warning("%s is damaged and made again as far as it can be", run.store.path(name))
+        path = run.store.path(name)
         readable = [row for row in run.logs.read(name) if row["step"] <= run.manifest.step]
-        run.logs.replace(name, _again(run, name, readable, run.manifest.step))
+        rows = _again(run, name, readable, run.manifest.step)
+        if rows or path.exists():  # else the run has nothing to say there
+            logger.warning("%s is damaged and made again as far as it can be", path)
+            run.logs.replace(name, rows)
     if damaged:
         run.update(step=run.manifest.step)
 
@@ -112,7 +116,11 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Se
         steps = {*lines, *(number for number, _ in run.store.numbered("evaluations"))}
         made = {step: _evaluation_of(run, step) for step in sorted(steps) if step <= done}
     elif name == SELECTIONS:
-        made = {step: _selection_of(run, step) for step in range(1, done + 1)}
+        # A fork that began to know problems anew has no lines of its parent's steps.
+        steps = {*lines, *range(run.info.first_step + 1, done + 1)}
+        made = {step: _selection_of(run, step) for step in sorted(steps)}
+        if run.config.selection.type == ALL:  # there are none, but of a source of the user's own
+            made = {step: row for step, row in made.items() if row or step in lines}
     else:
         return readable
     rows = []

@@ -87,8 +87,9 @@ class RunLogs:
         return damaged
 
     def damaged(self, marks: Mapping[str, LogMark]) -> list[str]:
-        """Return the names of logs that have no mark, or do not begin with what it describes."""
-        without = dict.fromkeys(NOT_OF_EVERY_RUN, EMPTY)
+        """Return the names of logs that have no mark, or do not begin with what it describes. Where
+        there are no marks at all, the manifest was lost, and nothing is known of any log."""
+        without = dict.fromkeys(NOT_OF_EVERY_RUN if marks else (), EMPTY)
         known = {**without, **marks}
         found = ((name, known.get(name), self._root / name) for name in LOGS)
         return [

@@ -1,14 +1,12 @@
 """Single files: written whole or not at all, digested, and named when they cannot be written."""
 
 import contextlib
-import errno
 import fcntl
 import functools
 import hashlib
 import json
 import logging
 import os
-import re
 import shutil
 import time
 import uuid
@@ -18,12 +16,9 @@ from typing import IO, Any
 
 from mortal_steps.errors import CorruptFileError, DiskError, StoreError
 from mortal_steps.store.digests import has_digest
+from mortal_steps.system.disks import FAULTY_DISK, error_number, is_disk_error
 
 logger = logging.getLogger(__name__)
-
-FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-FAULTY_DISK = {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO}
-"""What a disk answers that fails, was unplugged, or was mounted read-only after an error."""
 
 
 def write_atomically(path: Path, content: bytes | bytearray, *, private: bool = False) -> None:
@@ -165,7 +160,7 @@ def link_verified(source: Path, target: Path, digest: str) -> None:
 
 def failed_write(path: Path, error: BaseException) -> StoreError:
     """Return the error for a write or a deletion that failed: it names the file and the remedy."""
-    number = _error_number(error)
+    number = error_number(error)
     reason = os.strerror(number) if number is not None else str(error)
     if not is_disk_error(error):
         return StoreError(
@@ -184,11 +179,6 @@ def failed_write(path: Path, error: BaseException) -> StoreError:
     )
 
 
-def is_disk_error(error: BaseException) -> bool:
-    """Return whether the disk is to blame: no space, a limit, or a fault."""
-    return _error_number(error) in FULL_DISK | FAULTY_DISK
-
-
 def is_write_error(error: BaseException, *folders: Path) -> bool:
     """Return whether the system refused to write to one of the folders, for whatever reason, also
     where a library says so. What it refuses to read elsewhere is another matter."""
@@ -197,23 +187,12 @@ def is_write_error(error: BaseException, *folders: Path) -> bool:
     if isinstance(error, OSError) and error.filename is not None and not is_disk_error(error):
         named = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if name]
         return any(_are_on_one_path(name, folder) for folder in folders for name in named)
-    return _error_number(error) is not None
+    return error_number(error) is not None
 
 
 def _are_on_one_path(one: Path, other: Path) -> bool:
     one, other = one.absolute(), other.absolute()
     return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-def _error_number(error: BaseException) -> int | None:
-    """Return the system's number of an error: safetensors has it in its text, and torch.save's
-    stream loses it, nearly always for lack of space."""
-    if isinstance(error, OSError):
-        return error.errno
-    if named := re.search(r"\(os error (\d+)\)", str(error)):
-        return int(named[1])
-    of_torch = isinstance(error, RuntimeError) and "inline_container.cc" in str(error)
-    return errno.ENOSPC if of_torch else None
 
 
 def digest_file(path: Path) -> str:

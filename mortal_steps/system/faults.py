@@ -8,7 +8,14 @@ import pickle
 import traceback
 from collections.abc import Iterable, Iterator
 
-from mortal_steps.errors import MortalError, UnusableProcessError, WorkerError
+from mortal_steps.errors import (
+    DiskError,
+    MortalError,
+    StoreError,
+    UnusableProcessError,
+    WorkerError,
+)
+from mortal_steps.system.disks import is_disk_error
 
 FAULTS = (
     "CUDA error",
@@ -70,12 +77,27 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def as_mortal_error(error: Exception) -> MortalError:
-    """Return MORTAL's own error as it is, any other as a `WorkerError`."""
+    """Return MORTAL's own error as it is, any other as a `WorkerError`, but one that the disk has
+    brought about as a `DiskError`, whatever a library has made of it."""
+    if not isinstance(error, StoreError) and (of_disk := _of_disk(error)) is not None:
+        said = f"{error}" if of_disk is error else f"{error} ({of_disk})"
+        return DiskError(
+            f"{said}: a disk is full or fails. Nothing half-written counts: free space, or see to "
+            "the disk (`dmesg` may say more), then continue"
+        )
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error
     trace = "".join(traceback.format_exception(error))
     remedy = f"\n{NO_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else ""  # torch's
     return WorkerError(f"{type(error).__name__}: {error}{remedy}\n{trace}")
+
+
+def _of_disk(error: BaseException) -> BaseException | None:
+    """Return the error itself, or the one that it was raised from, if the disk is to blame."""
+    following: BaseException | None = error
+    while following is not None and not is_disk_error(following):
+        following = following.__cause__
+    return following
 
 
 def _survives_pickling(error: Exception) -> bool:

@@ -4,18 +4,20 @@ import asyncio
 import contextlib
 import json
 import shutil
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow_async
 from prefect.logging import disable_run_logger
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Pending
+from prefect.states import Pending, Running
 
 from mortal_flows.recipe import recipe
 from mortal_steps.errors import ConfigError
@@ -24,7 +26,8 @@ from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.record import RESUME_AT
 from mortal_steps.recipes.report.view import how_to_go_on
 from mortal_tasks.gpu_slots import GPUS, GpuSlots
-from mortal_tasks.recipe import UID_TAG
+from mortal_tasks.left_behind import mark_own_task_runs
+from mortal_tasks.recipe import UID_TAG, mark_what_was_left
 from tests.support.command import Mortal
 from tests.support.whole_recipe import (
     digests,
@@ -101,6 +104,29 @@ def test_killed_in_its_stages_it_ends_with_the_same_bits(undisturbed, tmp_path, 
     assert "grpo       has begun: it was checked then" in said
     assert digests(tmp_path) == digests(undisturbed[0])
     assert left_running(server.api_url) == []
+
+
+@task
+def judging():
+    """What a gate was at when its process was killed."""
+
+
+@flow(persist_result=False)
+async def comes_again(of: str) -> list[str]:
+    """The flow run of a recipe, or of a gate alone; the states of that task run, before and after
+    what was left is marked."""
+    async with get_client() as client:
+        own = FlowRunContext.get().flow_run.id
+        left = await client.create_task_run(judging, own, dynamic_key="0", state=Running())
+        states = [(await client.read_task_run(left.id)).state_name]
+        await (mark_what_was_left([uuid4().hex]) if of == "recipe" else mark_own_task_runs())
+        return [*states, (await client.read_task_run(left.id)).state_name]
+
+
+@pytest.mark.parametrize("of", ["recipe", "gate"])
+def test_a_flow_run_that_comes_again_leaves_no_task_run_of_its_own_running(server, of):
+    with temporary_settings({PREFECT_API_URL: server.api_url}):
+        assert asyncio.run(comes_again(of)) == ["Running", "Crashed"]
 
 
 def test_what_is_complete_is_not_made_again(undisturbed, server):

@@ -73,9 +73,7 @@ class Selecting(Rollouts):
         super().begin(step, published)
         log = self.session.run.logs.read(SELECTIONS)
         records = {row.pop("step") - 1: RECORD.validate_python(row) for row in log}
-        first = self.session.run.info.first_step
-        if any(number < first for number in records):
-            first = 0  # a fork of other problems or rewards begins with no records
+        first = self._first_known(records)
         self._history.begin_at(first)
         for number in range(first, step):
             if number not in records:
@@ -89,6 +87,16 @@ class Selecting(Rollouts):
         # Where nothing is recorded, as if all rows had been taken.
         self._begins_at = step * self._config.training.batch_size if behind is None else behind
         self._history.bring_to(max(first, step - self._config.rollout.staleness))
+
+    def _first_known(self, records: Mapping[int, Selected]) -> int:
+        """Return the first step whose record has to be there. A fork of other problems or rewards
+        begins with no records, and a fork of that one has those since."""
+        begun = self.session.run.info.first_step
+        earliest = min(records, default=begun)
+        if earliest >= begun:
+            return begun
+        nothing_was_known = records[earliest].best is None
+        return earliest if nothing_was_known else max(0, earliest - 1)
 
     async def roll_out(self, step: int, weights: WeightsRef) -> StepBatch:
         """Sample the step's rounds; see `Rollouts`."""

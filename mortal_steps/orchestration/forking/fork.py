@@ -153,9 +153,13 @@ class _Fork:
             fingerprint=self._fingerprint,
             rounding=parent.info.rounding,
         )
+        selects = config.selection.type != ALL
         begins_anew = self._same is None or self._changes_any(DECIDING_HISTORY)
-        files.take_records(info.num_eval_problems, without={SELECTIONS} if begins_anew else set())
-        if self._tell is not None and begins_anew and config.selection.type != ALL:
+        # What a parent that takes all problems has there ends before its own first step.
+        has_gap = selects and parent.config.selection.type == ALL
+        without = {SELECTIONS} if begins_anew or has_gap else set[str]()
+        files.take_records(info.num_eval_problems, without=without)
+        if self._tell is not None and begins_anew and selects:
             self._tell(
                 "the selection knows nothing of the problems yet: they, their rewards or its "
                 "column are not those of the fork's parent"

@@ -18,7 +18,7 @@ import aiohttp
 from modal import exception
 
 from mortal_steps.errors import ComputeError, TransientError
-from mortal_steps.store.files import is_disk_error
+from mortal_steps.system.disks import is_disk_error
 from mortal_steps.system.retry import backoff, retry_async
 
 logger = logging.getLogger(__name__)

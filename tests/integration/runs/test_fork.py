@@ -13,17 +13,17 @@ import torch
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal_steps.errors import ConfigError, CorruptFileError, StoreError
+from mortal_steps.errors import ConfigError, CorruptFileError, RewardError, StoreError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.on_disk.weights import weights_digest
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.logs import USAGE
-from mortal_steps.runs.run import find_run
+from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.store.files import digest_file
-from tests.support.bare_flow import Killed, go_on, project_config
+from tests.support.bare_flow import InProcess, Killed, go_on, project_config
 from tests.support.commits import in_a_process_killed_at, leftovers
 from tests.support.damage import flip_a_bit
 from tests.support.verified import damaged_files, same_bits
@@ -261,6 +261,36 @@ def test_a_fork_without_its_beginning_says_how_to_fork_again(stale, patch, lost)
     with pytest.raises(CorruptFileError, match=f"{path.parent} .*`mortal fork stale --at-step 3`"):
         go_on(fork.config)
     assert damaged_files(stale.store.root) == {}
+
+
+@pytest.mark.parametrize("at", ["the newest checkpoint is noted", "an evaluation fails for good"])
+def test_of_one_checkpoint_that_is_kept_the_one_before_stays_until_the_run_stands_there(
+    parent, patch, at
+):
+    """A fork has nothing before its first checkpoint, and could go on from nowhere."""
+    settings = ["checkpoints.keep_last=1", "checkpoints.keep_best=false"]
+    fork, call = fork_run(parent, settings, at_step=2), InProcess.call
+
+    async def failing(self, role, method, **asked):
+        if method == "reward" and asked["request"].output.startswith("evaluations/000004"):
+            raise RewardError("no answer")
+        return await call(self, role, method, **asked)
+
+    def killed(*given):
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as once:
+        if at == "an evaluation fails for good":
+            once.setattr(InProcess, "call", failing)
+        else:
+            once.setattr(Run, "note_checkpoint", killed)
+        with pytest.raises((Killed, RewardError)):
+            go_on(fork.config)
+    left = find_run(fork.store.root.parent, fork.info.run_id)
+    assert left.manifest.step == 3 and checkpoints.saved_steps(left.store) == [2, 4]
+    fork = go_on(fork.config)
+    same_bits(fork.store.root, parent)
+    assert checkpoints.saved_steps(fork.store) == [6]
 
 
 def test_killed_while_it_is_made_there_is_no_fork(parent):

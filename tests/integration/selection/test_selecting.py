@@ -25,7 +25,7 @@ STEPS = 6
 
 def config_of(folder, **options):
     chosen = {f"selection.{name}": value for name, value in options.items()}
-    return bare_flow.project_config(folder, **chosen)
+    return bare_flow.project_config(folder, **chosen, **{"checkpoints.keep_last": 9})
 
 
 def die_in(patch, *, step, round):
@@ -104,24 +104,46 @@ def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
         ended = bare_flow.go_on(fork.config)
         logs = [run.logs.read(SELECTIONS) for run in (ended, parent)]
         assert logs[0] == logs[1] and len(logs[0]) == STEPS
+        plain = fork_run(parent, ['selection={type="all"}'], at_step=2)
+        every = bare_flow.go_on(plain.config)
+        again = fork_run(every, ['selection={type="curriculum"}'], at_step=4)
+        selected = bare_flow.go_on(again.config).logs.read(SELECTIONS)
     assert ended.manifest.final.weights_sha256 == parent.manifest.final.weights_sha256
+    assert [row["step"] for row in every.logs.read(SELECTIONS)] == [1, 2]
+    assert [row["step"] for row in selected] == [5, 6], "what is known begins with the selection"
 
 
-def test_a_fork_of_other_rewards_begins_anew_and_is_resumed(tmp_path):
-    """It has no records of its parent's steps, after a kill either."""
+def test_a_fork_of_other_rewards_begins_anew_and_is_resumed_and_forked(tmp_path):
+    """It has no records of its parent's steps, after a kill or the loss of the manifest either."""
     config = config_of(tmp_path, type="curriculum", pool=2)
     with bare_flow.bare_in(tmp_path):
         parent = bare_flow.go_on(config)
         ends = []
-        for name, killed_after in (("whole", None), ("killed", 4)):
+        for name, killed_after in (("whole", None), ("killed", 4), ("damaged", 4)):
             fork = fork_run(parent, ["rewards.weights=[2.0]"], at_step=2, run_id=name)
             assert fork.logs.read(SELECTIONS) == []
             if killed_after is not None:
                 with pytest.raises(bare_flow.Killed):
                     bare_flow.go_on(fork.config, killed_after=killed_after)
-            ended = bare_flow.go_on(fork.config)
-            ends.append((ended.logs.read(SELECTIONS), ended.manifest.final.weights_sha256))
-    assert ends[0] == ends[1] and [row["step"] for row in ends[0][0]] == [3, 4, 5, 6]
+            if name == "damaged":
+                fork.store.path("manifest.json").unlink()
+            ends.append(bare_flow.go_on(fork.config))
+        ends.append(bare_flow.go_on(fork_run(ends[0], at_step=4, run_id="grandchild").config))
+    logs = [run.logs.read(SELECTIONS) for run in ends]
+    assert all(log == logs[0] for log in logs)
+    assert [row["step"] for row in logs[0]] == [3, 4, 5, 6]
+    assert len({run.manifest.final.weights_sha256 for run in ends}) == 1
+
+
+def test_what_a_log_has_lost_before_a_fork_began_is_named(tmp_path):
+    """What is known begins with the first line only where nothing was known then."""
+    config = config_of(tmp_path, type="curriculum", pool=2)
+    with bare_flow.bare_in(tmp_path):
+        fork = fork_run(bare_flow.go_on(config), at_step=4, run_id="fork")
+        fork.logs.replace(SELECTIONS, fork.logs.read(SELECTIONS)[1:])
+        source = Selecting(session=SimpleNamespace(run=fork, store=fork.store), workers=None)
+        with pytest.raises(StoreError, match="lacks the line of step 1,"):
+            source.begin(4, [])
 
 
 def test_a_log_that_lacks_a_step_is_named(tmp_path):

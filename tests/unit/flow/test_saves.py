@@ -1,5 +1,7 @@
 """How far a run stands while a checkpoint is written beside its train steps."""
 
+import json
+
 import pytest
 
 from mortal_flows.saves import Saves
@@ -82,6 +84,24 @@ async def test_the_run_stands_still_until_the_checkpoint_is_whole(run, saves, ac
     assert await end(saves, 9) == []  # the last step has nothing to be written beside
     assert stands(run) == (9, [6, 9])  # nothing was scored, so none is the best
     assert actor.calls.count("begin_checkpoint") == 2
+
+
+async def test_it_advances_although_each_checkpoint_is_written_until_the_next_is_due(
+    run, saves, actor
+):
+    """The actor deletes older checkpoints, and a run that stood before all of those that are left
+    could not go on from any."""
+    actor.saving = True
+    await end(saves, 1, 2, 3, 4)
+    run.append("metrics.jsonl", {"step": 5})
+    await end(saves, 5)
+    run.append("metrics.jsonl", {"step": 6})
+    await end(saves, 6)
+    assert stands(run) == (5, [3])
+    length = run.manifest.logs["metrics.jsonl"].length
+    assert length == len(json.dumps({"step": 5})) + 1, "what step 6 has logged does not count yet"
+    await end(saves, 7, 8)
+    assert stands(run) == (5, [3])
 
 
 async def test_a_run_that_ends_early_waits_and_keeps_the_lines_of_whole_steps_alone(

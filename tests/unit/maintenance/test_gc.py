@@ -17,6 +17,7 @@ from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
 from mortal_steps.serving.whole import find_whole
 from mortal_steps.store import RunStore
+from mortal_steps.store.files import locked_at_once
 from mortal_steps.store.folders import looks_below
 from mortal_steps.types import Problem
 from tests.support.saved_models import commit
@@ -149,3 +150,40 @@ def test_a_model_that_is_served_again_stays(served):
     assert not carry_out(planned, runs, said.append)
     assert "a command has used it meanwhile" in said[0]
     assert exported.exists()
+
+
+def test_what_a_kill_has_left_half_made_goes_after_a_day(tmp_path):
+    """A fork has a random name of its own, so that none comes again and takes its place."""
+    runs = tmp_path / "runs"
+    folders = [runs / ".models/.9f2c.4567cdef.partial", runs / ".run-fork-1a.0123abcd.partial"]
+    for folder in folders:
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "model.safetensors").write_bytes(bytes(100))
+    assert plan(runs).items == (), "they may be being made"
+    for folder in folders:
+        age(folder)
+    said = []
+    assert carry_out(plan(runs), runs, said.append)
+    assert [line.split(",")[0] for line in said] == [
+        f"removed {folder.relative_to(runs)}" for folder in folders
+    ]
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_run_that_was_killed_before_it_began_goes_after_a_day(tmp_path):
+    """Without a name of its own, the next beginning of it has another id."""
+    runs = tmp_path / "runs"
+    never, lost = runs / "run-20260131-235959-3fa2", runs / "lost"
+    for folder in (never, lost):
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / ".train.arrow.0123abcd.partial").write_bytes(bytes(100))
+        (folder / "lock").touch()
+    (lost / "steps").mkdir()
+    assert plan(runs).items == (), "they may be beginning"
+    age(runs)
+    planned = plan(runs)
+    with locked_at_once(never / "lock"):
+        assert not carry_out(planned, runs, print), "somebody begins it again"
+    assert never.exists()
+    assert carry_out(planned, runs, print)
+    assert not never.exists() and lost.exists(), "what has only lost its identity stays"

@@ -1,13 +1,15 @@
 """An error of a worker's becomes one that its caller can raise."""
 
+import errno
 import re
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import torch
 
 from mortal_steps.config.field_metadata import shapes_state
-from mortal_steps.errors import ConfigError, WorkerError
+from mortal_steps.errors import ConfigError, DataError, DiskError, ModelError, WorkerError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.system.faults import NO_MEMORY, as_mortal_error
 
@@ -38,6 +40,44 @@ def test_what_helps_without_a_fork_is_named_first() -> None:
     assert not any(is_in(identity, key) for key in free)
     assert all(is_in(identity, key) for key in forked)
     assert not any(shapes_state(RunConfig, key) for key in forked)
+
+
+def raised_from(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/tmp/x"), "No space left: '/tmp/x': a disk is"),
+        (RuntimeError("inline_container.cc:626: unexpected pos"), "inline_container.cc:626"),
+        (
+            raised_from(ModelError("cannot load the model"), OSError(errno.EIO, "I/O error")),
+            "cannot load the model ([Errno 5] I/O error): a disk is full or fails",
+        ),
+        (
+            raised_from(
+                DataError("no rows"), raised_from(ValueError(), OSError(errno.EDQUOT, "q"))
+            ),
+            "no rows ([Errno 122] q): a disk is full or fails",
+        ),
+    ],
+)
+def test_what_the_disk_has_brought_about_says_so_whatever_a_library_made_of_it(
+    error: Exception, told: str
+) -> None:
+    """A run of a deployment is Crashed then, and is started again."""
+    found = as_mortal_error(error)
+    assert type(found) is DiskError
+    assert told in str(found) and "free space" in str(found)
+
+
+def test_what_names_the_disk_or_has_another_cause_stays() -> None:
+    full = OSError(errno.ENOSPC, "No space left")
+    own = raised_from(DiskError("cannot write a file"), full)
+    other = raised_from(ModelError("no such folder"), FileNotFoundError(errno.ENOENT, "x"))
+    assert as_mortal_error(own) is own and as_mortal_error(other) is other
 
 
 def test_other_errors_are_told_as_they_are() -> None:
