@@ -278,6 +278,15 @@ def test_held_out_rows_are_shown_as_they_were_before_training_as_well(run, capsy
     assert {"step": found["first_eval_step"], **found["first_eval"]} == judged[0]
 
 
+def test_of_rows_the_report_says_how_many_were_trained_on_and_of_no_tokens_that_were_sampled(run):
+    assert "4,000 tokens sampled for training" in report_markdown(summarize(run))
+    learned = [{"reward": None, "loss": 0.5, "num_prepared_rows": 1200}] * 2
+    rows = [{"step": step, **row} for step, row in enumerate(learned, start=1)]
+    run.logs.replace("metrics.jsonl", rows)
+    text = report_markdown(summarize(run), metrics=rows)
+    assert "2,400 rows trained on" in text and "tokens sampled" not in text
+
+
 def evaluation(step, **metrics):
     timing = StageTiming(stage="evaluate", step=step)
     return Evaluation(step=step, num_problems=2, metrics=metrics, timing=timing)
