@@ -1,11 +1,13 @@
 """The end of a run before its last step, as `[training.until]` says."""
 
 import functools
+from typing import Any
 
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.held_out import HeldOutScores
-from mortal_steps.runs.ending import check_interval, decide
+from mortal_steps.runs.ending import check_interval, check_metric, decide
 from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.run import Run
 from mortal_steps.system.threads import in_thread
 
 
@@ -15,6 +17,11 @@ async def check_goal(session: Session, done: int) -> HeldOutScores | None:
     matter."""
     run = session.run
     until = run.config.training.until
+    if until.metric:
+        config, own = run.config, _own_evaluations(run)
+        named = [f"eval_{name}_" for name in config.evaluation.harnesses]
+        for begins in [""] if config.algorithm.judges_by_loss else named:
+            check_metric(until, own, begins)
     if until.goal is None or until.by != "interval":
         return None
     scores = HeldOutScores(run)
@@ -37,12 +44,11 @@ async def ends(session: Session, done: int) -> bool:
     if scores is not None:
         found = await in_thread(functools.partial(scores.intervals, done))
         lows = {name: interval.low for name, interval in found.items()}
-    first = run.info.first_step  # a fork's parent may have had other rewards
     ended = decide(
         until,
         done,
-        metrics=[row for row in run.metrics() if row["step"] > first],
-        evaluations=[r for r in run.logs.read(EVALUATIONS) if r["step"] > first or not first],
+        metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
+        evaluations=_own_evaluations(run),
         dollars=session.budget.spent(),
         hours=run.manifest.busy_s / 3600,
         lows=lows,
@@ -50,3 +56,9 @@ async def ends(session: Session, done: int) -> bool:
     if ended is not None:
         await in_thread(functools.partial(run.end, ended))
     return ended is not None
+
+
+def _own_evaluations(run: Run) -> list[dict[str, Any]]:
+    """Return the lines of a run's evaluations; a fork's parent may have had other rewards."""
+    first = run.info.first_step
+    return [row for row in run.logs.read(EVALUATIONS) if row["step"] > first or not first]

@@ -23,7 +23,7 @@ from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.grpo import GRPO
-from mortal_steps.policy.algorithms.rows.preparing import row_of
+from mortal_steps.policy.algorithms.rows.columns import row_of
 from mortal_steps.policy.algorithms.stepping.options import build_options
 from mortal_steps.rewards.loading import load_term
 

@@ -103,7 +103,7 @@ def grade(
         runs_dir=Path(settings.runs_dir),
     )
     grades = asyncio.run(grading.grade(model, success=success, report=_told_by_percent))
-    write_rows(output, grades)
+    write_rows(output, grades, settings.data.prompt_column)
     show_grades(grades, settings.seed)
     typer.echo(f"written to {output}")
 

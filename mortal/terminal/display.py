@@ -134,9 +134,12 @@ def show_run(run: RunSummary) -> None:
 
 def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
-    curves = run.curve["training"], run.curve["held_out"]
+    held_out = run.curve["held_out"] if run.judged_alike else []
     judged = "problems" if run.merit == "reward" else "rows"
-    for text in chart(*curves, fork=fork, drawn=run.drawn, columns=console.width, judged=judged):
+    for text in chart(
+        *(run.curve["training"], held_out),
+        **{"fork": fork, "drawn": run.drawn, "columns": console.width, "judged": judged},
+    ):
         console.print(text)
 
 

@@ -56,7 +56,9 @@ def _print_advice(grades: Grades, alike: int) -> None:
     k, scored = grades.num_generations, len(grades.scored)
     sizes = [size for each in grades.scored if (size := each.group_size) is not None]
     console.print(
-        Text(f"{alike / scored:.0%} of the problems had {k} completions that score alike")
+        Text(
+            f"{alike / scored:.0%} of the problems are solved by none or by all of {k} completions"
+        )
     )
     if sizes:
         middle = sorted(sizes)[len(sizes) // 2]

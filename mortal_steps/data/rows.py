@@ -46,9 +46,10 @@ def problems_of(
             prompt = as_json(prompt, cell)
             if not (may_lack_prompts and prompt == NO_PROMPT):
                 check_prompt(prompt, cell)
-        if is_text is None:
+        is_missing = may_lack_prompts and prompt == NO_PROMPT
+        if is_text is None and not is_missing:
             is_text = isinstance(prompt, str)
-        if isinstance(prompt, str) != is_text:
+        if isinstance(prompt, str) != is_text and not is_missing:
             raise DataError(
                 f"{origin}, row {index}: prompts are both text and chat messages; use one kind for "
                 "all rows"

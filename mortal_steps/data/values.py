@@ -26,7 +26,7 @@ def check_prompt(prompt: Any, origin: str) -> None:
         return
     if not isinstance(prompt, list):
         raise DataError(
-            f"{origin}: {_shown(prompt)} is neither text nor a list of chat messages such as "
+            f"{origin}: {shown(prompt)} is neither text nor a list of chat messages such as "
             '[{"role": "user", "content": "..."}]'
         )
     if not prompt:
@@ -34,7 +34,7 @@ def check_prompt(prompt: Any, origin: str) -> None:
     for message in prompt:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise DataError(
-                f"{origin}: {_shown(message)} is no chat message; write each as "
+                f"{origin}: {shown(message)} is no chat message; write each as "
                 '{"role": "user", "content": "..."}'
             )
         _check_parts(message.get("content"), origin)
@@ -47,7 +47,7 @@ def _check_parts(content: Any, origin: str) -> None:
     for part in content if isinstance(content, list) else ():
         if not isinstance(part, dict) or part.get("type") != "text":
             raise DataError(
-                f"{origin}: {_shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
+                f"{origin}: {shown(part)} is no text, and {TEXT_ALONE}; write the content of each "
                 "message as text, or remove the row"
             )
 
@@ -79,7 +79,7 @@ def as_json(value: Any, origin: str, depth: int = 0) -> Any:
         )
     if isinstance(value, str):
         if not _is_unicode(value):
-            raise DataError(f"{origin}: {_shown(value)} is no valid Unicode text; repair the row")
+            raise DataError(f"{origin}: {shown(value)} is no valid Unicode text; repair the row")
         return value
     if value is None or isinstance(value, bool | int):
         return value
@@ -110,6 +110,6 @@ def as_json(value: Any, origin: str, depth: int = 0) -> Any:
     )
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -88,9 +88,10 @@ class Comparison:
 def compare(runs: Sequence[Run], metric: str | None = None, by: By = "tokens") -> Comparison:
     """Compare at least two runs. Raises `DataError` for a metric that none has, and for hours or
     dollars that one of them lacks."""
-    of_rows = all("num_prepared_rows" in row for run in runs for row in run.metrics()[-1:])
-    name = metric or ("loss" if of_rows else "reward")
     known = {key for run in runs for row in run.logs.read(EVALUATIONS) for key in row} - {"step"}
+    newest = [row for run in runs for row in run.metrics()[-1:]]
+    of_rows = all("num_prepared_rows" in row for row in newest) if newest else "loss" in known
+    name = metric or ("loss" if of_rows and "reward" not in known else "reward")
     if metric is not None and metric not in known:
         there = ", ".join(sorted(known)) or "none"
         raise DataError(f"no evaluation has the score {metric!r}; they have {there}")
@@ -210,8 +211,8 @@ def picture(runs: Sequence[Run], comparison: Comparison) -> bytes:
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     training, held_out = figure.subplots(1, 2)
-    merit = "loss" if comparison.metric == "loss" else "reward"
-    most = 0.0
+    by_loss = comparison.metric == "loss" or all(run.by_loss for run in comparison.runs)
+    merit, most = "loss" if by_loss else "reward", 0.0
     for run, compared in zip(runs, comparison.runs, strict=True):
         used = _used(run, compared.name, comparison.by)
         most = max(most, *used.values())

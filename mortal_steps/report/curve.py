@@ -56,18 +56,29 @@ def _draw_rewards(axes: Axes, title: str, metrics: Rows, evaluations: Rows) -> N
     axes.plot(steps, rewards, color=FAINT, linewidth=1, label="training, each step")
     label = f"training, mean of {WINDOW} steps"
     axes.plot(steps, means(rewards), color=FULL, linewidth=2, label=label)
+    # Who learns without rewards may be judged by them, which are no losses.
+    beside = axes if judged == merit or not evaluations else axes.twinx()
+    _draw_held_out(beside, evaluations, judged)
+    axes.set(title=title, xlabel="train step", ylabel=f"mean {merit}")
+    axes.locator_params(axis="x", integer=True)
+    axes.grid(alpha=0.3)
+    if beside is axes:
+        axes.legend(loc="best", fontsize="small")
+    else:
+        beside.set_ylabel(f"held-out {judged}")
+        drawn = [*axes.get_lines(), *beside.get_lines()]
+        beside.legend(handles=drawn, loc="best", fontsize="small")
+
+
+def _draw_held_out(axes: Axes, evaluations: Rows, judged: str) -> None:
     steps, rewards = points(evaluations, judged)
     if steps:
-        label = f"held-out {'problems' if merit == 'reward' else 'rows'}"
+        label = f"held-out {'problems' if judged == 'reward' else 'rows'}"
         axes.plot(steps, rewards, color=JUDGED, marker="o", linewidth=1.5, label=label)
     for key in _of_sets(evaluations):
         steps, rewards = points(evaluations, key)
         label = f"held-out {key.removeprefix('eval_').removesuffix('_reward')}"
         axes.plot(steps, rewards, marker=".", linewidth=1, linestyle=":", label=label)
-    axes.set(title=title, xlabel="train step", ylabel=f"mean {merit}")
-    axes.locator_params(axis="x", integer=True)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="best", fontsize="small")
 
 
 def _of_sets(evaluations: Rows) -> list[str]:

@@ -85,10 +85,14 @@ def _heading(run: RunSummary) -> Iterator[str]:
     if run.base_model:
         name = f"built from {code('[model.new]')}" if run.builds_model else code(run.base_model)
         about.append(f"model {name}")
-    about.append(f"{run.num_tokens:,} tokens sampled for training")
+    if run.num_rows:
+        about.append(f"{counted(run.num_rows, 'row')} trained on")
+    elif run.num_tokens:
+        about.append(f"{run.num_tokens:,} tokens sampled for training")
     if run.cost:
         about.append(f"${money(run.cost['total'])}, estimated")
-    yield " · ".join(about)
+    if about:
+        yield " · ".join(about)
 
 
 def _rewards(run: RunSummary, picture: str | None) -> Iterator[str]:

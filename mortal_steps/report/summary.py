@@ -116,6 +116,11 @@ class RunSummary(RunStatus):
         return "reward" if self.loss is None else "loss"
 
     @property
+    def judged_alike(self) -> bool:
+        """Whether evaluations are judged by what training is, so that one scale has both."""
+        return self.merit == "reward" or "reward" not in self.eval
+
+    @property
     def learned_nothing(self) -> bool:
         """Return whether steps are done, and no completion of any of them has a reward."""
         return self.step > 0 and not self.curve["training"] and not self.num_rows

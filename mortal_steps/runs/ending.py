@@ -12,6 +12,7 @@ from typing import Any
 
 from mortal_steps.config.until import UntilConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 from mortal_steps.store import RunStore
 
 FILE = "end.json"
@@ -67,6 +68,21 @@ def check_interval(until: UntilConfig, row: Row, by_problem: Collection[str]) ->
         f'training.until.by = "interval": {name} is one number without scores by problem, as a '
         "harness may answer it, and has no interval; set training.until.by = 'mean', leave "
         "training.until.goal out, or let the harness answer scores by problem"
+    )
+
+
+def check_metric(until: UntilConfig, rows: Sequence[Row], begins: str) -> None:
+    """Raise `ConfigError` for a metric that the evaluations turn out not to have. `rows` are their
+    lines; what their scores are called that begin with `begins`, nobody knows before: TRL names
+    those of held-out rows, and a harness its own."""
+    there = dict.fromkeys(name for row in rows for name in row if name.startswith(begins))
+    there.pop("step", None)
+    if not there or not until.metric.startswith(begins) or until.metric in there:
+        return
+    near = nearest(until.metric, there, cutoff=0.6)
+    raise ConfigError(
+        f"training.until.metric = {until.metric!r} is no score of the evaluations, which have "
+        f"{', '.join(there)}{f'; did you mean {near}?' if near else ''}"
     )
 
 

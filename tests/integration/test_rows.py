@@ -8,6 +8,7 @@ import pyarrow
 import pytest
 
 from mortal_flows import training
+from mortal_steps.errors import ConfigError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.preparing import open_prepared
 from mortal_steps.policy.batches.prepared_rows import EpochOrder
@@ -17,6 +18,7 @@ from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.bare_flow import Killed, bare_in, go_on
+from tests.support.refused import refused
 
 NUM_ROWS, HELD_OUT, EPOCHS, STEPS_PER_EPOCH = 40, 6, 3, 5
 
@@ -190,6 +192,13 @@ def test_of_several_sets_each_has_its_loss_and_all_rows_have_one(tmp_path):
     few, many = row["eval_few_loss"], row["eval_many_loss"]
     assert row["loss"] == (2 * few + 6 * many) / 8
     assert run.manifest.best_step == 2
+
+
+def test_a_goal_for_a_score_that_trl_does_not_have_ends_with_the_first_evaluation(tmp_path):
+    training = {"batch_size": 16, "until": {"metric": "mean_token_acuracy", "goal": 0.9}}
+    with bare_in(tmp_path), refused(ConfigError, "did you mean mean_token_accuracy?"):
+        go_on(config_of(tmp_path, "goal", training=training))
+    assert find_run(tmp_path / "runs", "goal").manifest.step == 0
 
 
 def test_a_damaged_row_is_found(runs):

@@ -46,10 +46,11 @@ from mortal_steps.orchestration.checking.problems import Problems, read
 from mortal_steps.orchestration.checking.reward_calls import (
     DRY_RUN_PROBLEMS,
     check_rewards,
+    check_scored_until,
     check_something_scores,
     sets_of,
 )
-from mortal_steps.orchestration.checking.rows import check_source, prepare
+from mortal_steps.orchestration.checking.rows import check_source, prepare, warn_of_idle_keys
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
@@ -164,6 +165,9 @@ class _Checks:
         check_trl_options(algorithm.type, config.model, config.training)
         if algorithm.judges_by_loss:
             check_source(config.data, config.rewards, algorithm.type)
+            warn_of_idle_keys(config.rollout, config.evaluation, algorithm.type)
+        scored = self.samples and not config.is_unscored
+        check_scored_until(config.training.until, algorithm.type, scored=scored)
         if algorithm.teacher_model:
             check_teacher(algorithm.teacher_model, config.model, config.data)
         check_teachers(self._expected, config.data, config.rewards)

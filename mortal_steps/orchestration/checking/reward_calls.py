@@ -9,6 +9,7 @@ from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import call_once
 from mortal_steps.config import EnvironmentConfig, EvaluationConfig, RewardsConfig
 from mortal_steps.config.rewards import FORMS
+from mortal_steps.config.until import UntilConfig
 from mortal_steps.data.held_out import EVAL
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import Scores
@@ -72,6 +73,17 @@ def check_something_scores(
         f"rewards.functions, each as {FORMS}; or name the column with test cases in an entry of "
         '[[rewards.terms]] with type = "sandbox"'
     )
+
+
+def check_scored_until(until: UntilConfig, algorithm: str, *, scored: bool) -> None:
+    """Raise `ConfigError` for a number of scored completions after which a run is to end, where
+    none are `scored` here."""
+    if until.max_rollouts is not None and not scored:
+        raise ConfigError(
+            f"training.until.max_rollouts = {until.max_rollouts} counts completions that were "
+            f"sampled and have a reward, of which a run with algorithm.type = {algorithm!r} as "
+            "configured has none; set training.until.max_tokens or training.max_steps"
+        )
 
 
 def _own_reward(environment: EnvironmentConfig) -> str:

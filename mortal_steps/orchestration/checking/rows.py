@@ -1,6 +1,7 @@
 """What is checked of a run that learns from rows: that TRL can prepare them."""
 
 import contextlib
+import logging
 import re
 import tempfile
 import threading
@@ -9,7 +10,13 @@ from pathlib import Path
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import REHEARSAL, call_several
-from mortal_steps.config import DataConfig, RewardsConfig, TrainingConfig
+from mortal_steps.config import (
+    DataConfig,
+    EvaluationConfig,
+    RewardsConfig,
+    RolloutConfig,
+    TrainingConfig,
+)
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import shortened
@@ -18,6 +25,10 @@ from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
 from mortal_steps.types import Problem
 
+logger = logging.getLogger(__name__)
+
+OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "staleness")
+"""Keys of `[rollout]` that nothing but sampling for train steps goes by."""
 PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""
 TOLD_EVERY_S = 10.0
@@ -52,6 +63,26 @@ def check_source(data: DataConfig, rewards: RewardsConfig, algorithm: str) -> No
         raise ConfigError(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
+        )
+
+
+def warn_of_idle_keys(rollout: RolloutConfig, evaluation: EvaluationConfig, algorithm: str) -> None:
+    """Warn of keys that are about sampling and scores, of which rows have none. What `mortal
+    promote` goes by says nothing of the run itself."""
+    default = RolloutConfig()
+    chosen = {name: getattr(rollout, name) for name in OF_SAMPLING}
+    idle = [f"rollout.{n} = {each!r}" for n, each in chosen.items() if each != getattr(default, n)]
+    if idle:
+        logger.warning(
+            "%s: nothing is sampled with algorithm.type = %r, so it changes nothing; leave it out",
+            *(" and ".join(idle), algorithm),
+        )
+    if evaluation.decides:
+        logger.warning(
+            "evaluation.decides = %r: with algorithm.type = %r, held-out rows are judged by the "
+            "loss over all of them, and so are checkpoints and training.until; `mortal promote` "
+            "alone decides by the set. training.until.metric = 'eval_%s_loss' is its loss",
+            *(evaluation.decides, algorithm, evaluation.decides),
         )
 
 

@@ -54,10 +54,10 @@ class Graded:
         rarer = min(self.num_solved, self.num_scored - self.num_solved) / self.num_scored
         return min(LARGEST_GROUP, max(2, round(1 / rarer)))
 
-    def row(self) -> dict[str, Any]:
+    def row(self, prompt_column: str) -> dict[str, Any]:
         """Return the row of the dataset, with the grade in further columns."""
         return {
-            "prompt": self.problem.prompt,
+            prompt_column: self.problem.prompt,
             **self.problem.columns,
             "pass_rate": self.pass_rate,
             "mean_reward": self.mean_reward,
@@ -154,7 +154,8 @@ def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
     return best if best > 0 or differ(min(every, default=0.0), best) else inf
 
 
-def write_rows(path: Path, grades: Grades) -> None:
-    """Write the dataset with its grades, a row a line."""
-    lines = [json.dumps(each.row(), ensure_ascii=False) for each in grades.problems]
+def write_rows(path: Path, grades: Grades, prompt_column: str) -> None:
+    """Write the dataset with its grades, a row a line; it takes the dataset's place in the same
+    configuration."""
+    lines = [json.dumps(each.row(prompt_column), ensure_ascii=False) for each in grades.problems]
     write_output(path, "".join(f"{line}\n" for line in lines).encode())

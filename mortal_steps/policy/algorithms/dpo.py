@@ -37,6 +37,7 @@ class DPO(RowsAlgorithm, extra="forbid"):
     rows_in_words: ClassVar[str] = (
         "the columns `chosen` and `rejected`, with a `prompt` or beginning with the same one"
     )
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected")
     type: Annotated[str, STATE] = "dpo"
     loss_type: DpoLoss | tuple[DpoLoss, ...] = "sigmoid"
     """One of TRL's losses, or several whose weighted sum is the loss."""

@@ -19,6 +19,7 @@ class KTO(RowsAlgorithm, extra="forbid"):
 
     trl_config: ClassVar[str] = "KTOConfig"
     rows_in_words: ClassVar[str] = "the columns `prompt`, `completion` and `label`, true or false"
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "completion", "label")
     type: Annotated[str, STATE] = "kto"
     loss_type: Literal["kto", "apo_zero_unpaired"] = "kto"
     """`kto` estimates the divergence from the reference model with answers to other prompts of the

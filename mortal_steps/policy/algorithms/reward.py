@@ -21,6 +21,7 @@ class RewardModel(RowsAlgorithm, extra="forbid"):
     rows_in_words: ClassVar[str] = (
         "the columns `chosen` and `rejected`, with a `prompt` or beginning with the same one"
     )
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected", "margin")
     type: Annotated[str, STATE] = "reward"
 
     def trainer_class(self) -> TrainerClass:

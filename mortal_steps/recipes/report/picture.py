@@ -136,20 +136,24 @@ def _colour(standing: Standing) -> str:
 
 
 def _curve(stage: StageView, area: Box) -> list[str]:
-    """Return the run's curve: training as a line, each evaluation as a dot."""
+    """Return the run's curve: training as a line, each evaluation as a dot. Losses of the one and
+    rewards of the other have a scale each."""
     both = [*stage.training, *stage.held_out]
-    low, high = min(value for _, value in both), max(value for _, value in both)
     last = max(step for step, _ in both)
     first = min(step for step, _ in both)
 
-    def place(point: Point) -> Point:
-        step, value = point
-        share = (value - low) / (high - low) if high > low else 0.5
-        x = area.x + area.width * (step - first) / max(1, last - first)
-        return x, area.y + area.height * (1 - share)
+    def placed(points: Sequence[Point]) -> list[Point]:
+        values = [value for _, value in (both if stage.judged_alike else points)]
+        low, high = min(values, default=0.0), max(values, default=0.0)
+        shares = [(value - low) / (high - low) if high > low else 0.5 for _, value in points]
+        width = area.width / max(1, last - first)
+        return [
+            (area.x + width * (step - first), area.y + area.height * (1 - share))
+            for (step, _), share in zip(points, shares, strict=True)
+        ]
 
-    found = [f'<path class="training" d="{_path([place(each) for each in stage.training])}"/>']
-    held_out = [place(each) for each in stage.held_out]
+    found = [f'<path class="training" d="{_path(placed(stage.training))}"/>']
+    held_out = placed(stage.held_out)
     if len(held_out) > 1:
         found.append(f'<path class="held-out" d="{_path(held_out)}"/>')
     if len(held_out) <= MOST_DOTS:

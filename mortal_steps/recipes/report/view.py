@@ -54,6 +54,8 @@ class StageView:
     training: Sequence[Point]
     """Steps and rewards, or losses, of the run."""
     held_out: Sequence[Point]
+    judged_alike: bool
+    """Whether both of them are rewards, or losses."""
     dollars: float | None
     """What the run has cost; None where it cost nothing."""
     page: str | None
@@ -114,15 +116,16 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
     stage = record.stages[name]
     run = _run(stage, runs_dir)
     metrics = run.metrics() if run else []
-    held_out = curve_points(run.logs.read(EVALUATIONS) if run else ())
+    evaluations = run.logs.read(EVALUATIONS) if run else ()
+    held_out = curve_points(evaluations)
     costs = add_up(run.store.root) if run else None
     status = status_of(run) if run else None
     reached = stage.headline
     if status is not None and stage.standing in ("running", "stopped", "interrupted"):
         reached = in_words(status)
-    judged = "loss" if any(map(learns_without_rewards, metrics)) else "reward"
-    if "reward" in stage.metrics:
-        judged = "reward"
+    trained = "loss" if any(map(learns_without_rewards, metrics)) else "reward"
+    scored = any("reward" in scores for scores in (stage.metrics, *evaluations))
+    judged = "reward" if scored else trained
     page = run is not None and run.store.path(PAGE).exists()
     return StageView(
         name=name,
@@ -134,6 +137,7 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
         merit=_merit(judged, held_out),
         training=curve_points(metrics),
         held_out=held_out,
+        judged_alike=judged == trained,
         dollars=costs.total if costs else None,
         page=f"../../{stage.job_id}/{PAGE}" if page else None,
     )

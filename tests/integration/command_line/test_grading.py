@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mortal.terminal.grades import show_grades
+from mortal_steps.config import DataConfig
+from mortal_steps.data.problems import load_problems
 from mortal_steps.orchestration.trials.grading import (
     FOLDER,
     Graded,
@@ -141,6 +144,13 @@ def test_a_group_is_as_large_as_it_takes_to_see_one_that_differs(problem, rate, 
     assert (problem.pass_rate, problem.group_size) == (rate, size)
 
 
+def test_problems_that_are_never_solved_are_not_said_to_score_alike(capsys):
+    """Rewards of 0.1 to 0.7 differ, and a run learns from them, though none is a solution."""
+    grades = Grades(problems=[graded(0), graded(2)], num_generations=8, success=1.0)
+    show_grades(grades, 0)
+    assert "50% of the problems are solved by none or by all of 8 comp" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("rewards", "least"),
     [
@@ -157,8 +167,12 @@ def test_where_all_completions_fail_alike_none_is_a_solution(rewards, least):
 
 def test_the_file_is_the_dataset_with_its_grades(tmp_path):
     grades = Grades(problems=[graded(2)], num_generations=8, success=1.0)
-    write_rows(tmp_path / "graded.jsonl", grades)
-    row = json.loads((tmp_path / "graded.jsonl").read_text())
     added = {"pass_rate": 0.25, "mean_reward": 0.25, "group_size": 4}
-    assert row == {"prompt": "1 + 1 =", "answer": "2", **added}
+    for column in ("prompt", "question"):
+        write_rows(tmp_path / "graded.jsonl", grades, column)
+        row = json.loads((tmp_path / "graded.jsonl").read_text())
+        assert row == {column: "1 + 1 =", "answer": "2", **added}
+        data = DataConfig(source=str(tmp_path / "graded.jsonl"), prompt_column=column)
+        [again], _ = load_problems(data, 0)
+        assert again.prompt == "1 + 1 ="
     assert grades.pass_at(8) == [1.0]

@@ -4,7 +4,8 @@ import pytest
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
-from mortal_steps.orchestration.checking.rows import check_source
+from mortal_steps.orchestration.checking.reward_calls import check_scored_until
+from mortal_steps.orchestration.checking.rows import check_source, warn_of_idle_keys
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
@@ -39,6 +40,28 @@ def test_what_has_no_meaning_for_rows_is_refused(changed, named):
     config = parse_config(SFT | changed)
     with refused(ConfigError, *named):
         check_source(config.data, config.rewards, config.algorithm.type)
+
+
+def test_keys_of_sampling_and_of_scores_that_change_nothing_are_told(caplog):
+    sets = {"source": "x.jsonl", "eval_sets": {"easy": "y.jsonl", "hard": "z.jsonl"}}
+    sampling = {"temperature": 0.7, "staleness": 1, "engine": "vllm"}
+    told = {"data": sets, "rollout": sampling, "evaluation": {"decides": "hard"}}
+    for changed, number in ((told, 2), ({}, 0)):
+        config = parse_config(SFT | changed)
+        caplog.clear()
+        warn_of_idle_keys(config.rollout, config.evaluation, "sft")
+        assert len(caplog.messages) == number
+        if number:
+            sampled, decided = caplog.messages
+            assert "rollout.temperature = 0.7 and rollout.staleness = 1: nothing" in sampled
+            assert "evaluation.decides = 'hard'" in decided and "'eval_hard_loss'" in decided
+
+
+def test_completions_that_nobody_scores_end_no_run():
+    until = parse_config(SFT | {"training": {"until": {"max_rollouts": 9}}}).training.until
+    with refused(ConfigError, "training.until.max_rollouts = 9", "'sft' as configured has none"):
+        check_scored_until(until, "sft", scored=False)
+    check_scored_until(until, "grpo", scored=True)
 
 
 @pytest.mark.parametrize(

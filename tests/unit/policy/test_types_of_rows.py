@@ -4,7 +4,8 @@ import pyarrow
 import pytest
 from datasets import Dataset
 
-from mortal_steps.policy.algorithms.rows.preparing import ROWS_AT_ONCE, dataset_of, row_of
+from mortal_steps.policy.algorithms.rows.columns import row_of
+from mortal_steps.policy.algorithms.rows.preparing import ROWS_AT_ONCE, dataset_of
 from mortal_steps.types import Problem
 
 LAST = ROWS_AT_ONCE + 2

@@ -5,6 +5,7 @@ import json
 from math import nan
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from mortal.terminal.comparison import show_comparison
 from mortal_steps.errors import DataError
@@ -174,6 +175,44 @@ def priced_by_the_call(tmp_path):
     cost = {"step": 0, "stage": "train_step", "kind": "useful", "dollars": 0.5}
     (run.store.root / "costs.jsonl").write_text(json.dumps(cost) + "\n")
     return run
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Those that are drawn."""
+    drawn, draw = [], FigureCanvasAgg.draw
+
+    def note(canvas):
+        drawn.append(canvas.figure)
+        draw(canvas)
+
+    monkeypatch.setattr(FigureCanvasAgg, "draw", note)
+    return drawn
+
+
+@pytest.mark.parametrize("counted", ["num_prepared_rows", "num_unscored"])
+def test_training_without_rewards_is_drawn_by_its_loss_whatever_evaluations_are_compared_by(
+    counted, tmp_path, figures
+):
+    runs = [run_of(tmp_path, name, [], 100) for name in ("one", "other")]
+    for run in runs:
+        rows = [{"step": n, "reward": None, "loss": 3.0, counted: 4} for n in (1, 2)]
+        run.logs.replace("metrics.jsonl", rows)
+        run.append("evaluations.jsonl", {"step": 2, "accuracy": 0.5})
+    picture(runs, compare(runs, "accuracy"))
+    training, held_out = figures[-1].axes
+    assert (training.get_ylabel(), held_out.get_ylabel()) == ("mean loss", "accuracy")
+    assert [list(line.get_ydata()) for line in training.lines[:2]] == [[3.0, 3.0]] * 2
+
+
+def test_before_the_first_step_runs_are_compared_by_what_their_evaluations_have(tmp_path):
+    runs = [run_of(tmp_path, name, [0.1], 100) for name in ("one", "other")]
+    for run in runs:
+        run.logs.replace("metrics.jsonl", [])
+    assert compare(runs).metric == "reward"
+    for run in runs:
+        run.logs.replace("evaluations.jsonl", [{"step": 0, "loss": 0.5}])
+    assert compare(runs).metric == "loss"
 
 
 def test_a_loss_is_told_as_one_and_one_that_is_not_finite_is_never_the_best(tmp_path, capsys):

@@ -364,6 +364,20 @@ def test_the_picture_shows_rewards_of_training_and_of_held_out_problems(figures)
     assert len(figure.axes) == 1, "TRL has said nothing of lengths"
 
 
+def test_a_loss_and_the_rewards_by_which_it_is_judged_have_an_axis_each(figures):
+    """As where a teacher is learned from, and held-out problems are scored."""
+    learned = {"step": 1, "reward": None, "loss": 3.0, "num_unscored": 4}
+    reward_curve("x", [learned], [{"step": 1, "reward": 0.5}])
+    losses, rewards = figures[-1].axes
+    assert (losses.get_ylabel(), rewards.get_ylabel()) == ("mean loss", "held-out reward")
+    assert [line.get_label() for line in rewards.lines] == ["held-out problems"]
+    assert [list(line.get_ydata()) for line in losses.lines] == [[3.0], [3.0]]
+    labels = [text.get_text() for text in rewards.get_legend().get_texts()]
+    assert labels[0] == "training, each step" and labels[-1] == "held-out problems"
+    reward_curve("x", [learned], [{"step": 1, "loss": 0.5}])
+    assert len(figures[-1].axes) == 1
+
+
 def test_below_the_rewards_are_lengths_entropy_and_functions(figures):
     row = {"reward": 0.5, "entropy": 1.0, "completions/mean_length": 3.0}
     row |= {"completions/max_length": 8.0, "rewards/a/mean": 0.2, "rewards/b/mean": 0.8}

@@ -280,6 +280,25 @@ def test_held_out_rows_are_shown_as_they_were_before_training_as_well(run, capsy
     assert {"step": found["first_eval_step"], **found["first_eval"]} == judged[0]
 
 
+def test_of_rows_the_report_says_how_many_were_trained_on_and_of_no_tokens_that_were_sampled(run):
+    assert "4,000 tokens sampled for training" in report_markdown(summarize(run))
+    learned = [{"reward": None, "loss": 0.5, "num_prepared_rows": 1200}] * 2
+    rows = [{"step": step, **row} for step, row in enumerate(learned, start=1)]
+    run.logs.replace("metrics.jsonl", rows)
+    text = report_markdown(summarize(run), metrics=rows)
+    assert "2,400 rows trained on" in text and "tokens sampled" not in text
+
+
+def test_a_chart_of_losses_has_no_rewards_on_its_scale(run):
+    """As where a teacher is learned from, and held-out problems are scored."""
+    run.update(evaluation=evaluation(4, reward=0.5))
+    assert "o held-out problems" in shown_on_a_terminal(run)
+    rows = [{"step": n, "reward": None, "loss": 9.0, "num_unscored": 4} for n in range(1, 5)]
+    run.logs.replace("metrics.jsonl", rows)
+    text = shown_on_a_terminal(run)
+    assert "9.000 │" in text and "o held-out" not in text
+
+
 def evaluation(step, **metrics):
     timing = StageTiming(stage="evaluate", step=step)
     return Evaluation(step=step, num_problems=2, metrics=metrics, timing=timing)

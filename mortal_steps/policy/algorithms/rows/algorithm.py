@@ -36,6 +36,8 @@ class RowsAlgorithm(TrlHooks):
     trains_on = PreparedRows
     rows_in_words: ClassVar[str]
     """The columns that TRL's trainer takes, for people."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Those that it looks for in a row, each of which is checked."""
 
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
@@ -64,6 +66,7 @@ class RowsAlgorithm(TrlHooks):
         came = prepare_rows(
             *(self, plan, train, held_out),
             small_model=self.small_model,
+            columns=self.columns_of(plan.training),
             takes=self.rows_in_words,
             folder=folder,
         )
@@ -74,6 +77,10 @@ class RowsAlgorithm(TrlHooks):
                 f"{came.num_rows}; leave it out, or lower training.batch_size"
             )
         return came
+
+    def columns_of(self, training: TrainingConfig) -> Sequence[str]:
+        """Return the columns that TRL's trainer looks for with these options."""
+        return self.columns
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:
         """Return the train steps of a run on the rows that were prepared in a folder."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
 from mortal_steps.data.prepared import Preparation
-from mortal_steps.data.values import NO_PROMPT
 from mortal_steps.errors import ConfigError, DataError, MortalError
+from mortal_steps.policy.algorithms.rows.columns import checked_rows, row_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
@@ -39,11 +39,13 @@ def prepare_rows(
     held_out: Sequence[Problem],
     *,
     small_model: Callable[[Path], Any],
+    columns: Sequence[str],
     takes: str,
     folder: Path,
 ) -> Preparation:
     """Write the prepared rows to `folder`, and return what came of them. `small_model` makes the
-    model that they are prepared with, and `takes` says which rows the trainer takes. Raises
+    model that they are prepared with. `columns` are those that the trainer looks for, and `takes`
+    says it in words. Raises
     `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
     from mortal_steps.policy.algorithms.stepping.options import build_options
@@ -60,7 +62,7 @@ def prepare_rows(
         arguments.precompute_ref_log_probs = False  # by that, too: the actor does it
         try:
             sets = {
-                name: dataset_of(problems, scratch / name)
+                name: dataset_of(problems, scratch / name, columns)
                 for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
             }
             held = {name: rows for name, rows in sets.items() if name != TRAIN}
@@ -74,10 +76,10 @@ def prepare_rows(
         except (OSError, MortalError):
             raise
         except Exception as error:  # a chat template may raise anything
-            error, columns = _cause_of(error), ", ".join(row_of(train[0]))
+            error, there = _cause_of(error), ", ".join(row_of(train[0]))
             raise DataError(
                 f"algorithm.type = {algorithm.type!r}: TRL cannot prepare these rows, with the "
-                f"columns {columns} ({type(error).__name__}: {error}); it takes {takes}"
+                f"columns {there} ({type(error).__name__}: {error}); it takes {takes}"
             ) from error
         _write(trainer, folder)
         return _came_of(trainer.train_dataset, trainer.processing_class)
@@ -146,12 +148,6 @@ def first_row(folder: Path) -> dict[str, Any]:
     return row
 
 
-def row_of(problem: Problem) -> dict[str, Any]:
-    """Return a row as the user wrote it."""
-    prompt = {} if problem.prompt == NO_PROMPT else {"prompt": problem.prompt}
-    return {**prompt, **problem.columns}
-
-
 def sets_of(held_out: Sequence[Problem]) -> Mapping[str, Sequence[Problem]]:
     """Return the held-out rows by the names of their sets."""
     if not held_out:
@@ -163,19 +159,24 @@ def sets_of(held_out: Sequence[Problem]) -> Mapping[str, Sequence[Problem]]:
     return found or {EVAL: held_out}
 
 
-def dataset_of(problems: Sequence[Problem], folder: Path) -> Dataset:
-    """Write the rows into a dataset. `datasets` takes the types of its columns from the first rows;
-    where later ones do not fit, such as messages with tool calls, they are taken from all."""
+def dataset_of(problems: Sequence[Problem], folder: Path, columns: Sequence[str] = ()) -> Dataset:
+    """Write the rows, checked in these columns, into a dataset. `datasets` takes the types of its
+    columns from the first rows; where later ones do not fit, such as messages with tool calls, they
+    are taken from all. Raises `DataError` as `checked_rows` does."""
     from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
 
-    given = {"problems": problems}
+    given = {"problems": problems, "columns": columns, "first": row_of(problems[0])}
     try:
-        return Dataset.from_generator(_rows, gen_kwargs=given, cache_dir=str(folder / "first"))
-    except DatasetGenerationError:
+        return Dataset.from_generator(
+            checked_rows, gen_kwargs=given, cache_dir=str(folder / "first")
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, DataError):
+            raise error.__cause__ from None
         features = _types_of_all(problems)
         return Dataset.from_generator(
-            _rows, features=features, gen_kwargs=given, cache_dir=str(folder / "all")
+            checked_rows, features=features, gen_kwargs=given, cache_dir=str(folder / "all")
         )
 
 
@@ -191,10 +192,6 @@ def _types_of_all(problems: Sequence[Problem]) -> Any:
         schema = pyarrow.table({name: [row.get(name) for row in rows] for name in names}).schema
         found = pyarrow.unify_schemas([found or schema, schema], promote_options="permissive")
     return Features.from_arrow_schema(found)
-
-
-def _rows(problems: Iterable[Problem]) -> Iterator[dict[str, Any]]:
-    return map(row_of, problems)
 
 
 def write_rows(rows: Dataset, path: Path) -> None:

@@ -1,5 +1,6 @@
 """The page of a recipe."""
 
+import json
 import re
 import shutil
 import time
@@ -7,6 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from mortal_steps.recipes.report.page import RecipePage, page_html, write_page
+from mortal_steps.recipes.report.picture import picture
 from mortal_steps.recipes.report.view import how_to_go_on, look_at_stages
 from mortal_steps.report.status import status_of
 from mortal_steps.runs.recipe_of import resume_argument
@@ -34,6 +36,25 @@ def test_what_a_stage_takes_is_told_in_words(letters):
     assert stages["best"].kind == "sample"
     assert [value for _, value in stages["grpo"].training] == [0.1, 0.6]
     assert stages["grpo"].took == "30 s"
+
+
+def test_losses_of_training_and_rewards_of_evaluations_have_a_scale_each(letters):
+    """As where a teacher is learned from: a reward of 0.5 is no loss of 0.5."""
+    folder = letters.runs_dir / GRPO
+    losses = [{"step": step, "reward": None, "loss": 9.0 - step} for step in (1, 2)]
+    lines = [json.dumps({**row, "num_unscored": 4}) for row in losses]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    scores = [json.dumps({"step": step, "reward": step / 4}) for step in (0, 1, 2)]
+    (folder / "evaluations.jsonl").write_text("\n".join(scores) + "\n")
+    stage = next(s for s in look_at_stages(letters.read(), letters.runs_dir) if s.name == "grpo")
+    assert stage.merit == "held-out reward 0.000 -> 0.500"
+    svg = ET.fromstring(
+        f"<svg>{picture([replace(stage, record=replace(stage.record, parents=()))])}</svg>"
+    )
+    heights = [float(dot.get("cy")) for dot in svg.iter() if dot.tag.endswith("circle")]
+    drawn = [re.findall(r",([\d.]+)", each.get("d")) for each in svg.iter() if each.get("d")]
+    training = next(map(float, each) for each in drawn if len(each) == 2)
+    assert (min(heights), max(heights)) == tuple(sorted(training))
 
 
 def test_a_damaged_run_leaves_the_rest_of_the_page(letters, caplog):

@@ -1,0 +1,80 @@
+"""What each row has to hold where rows are learned, whatever the first one holds."""
+
+import pytest
+
+from mortal_steps.config import DataConfig
+from mortal_steps.data.problems import load_problems
+from mortal_steps.errors import DataError
+from mortal_steps.policy.algorithms.rows.columns import checked_rows, row_of
+from tests.support.policy.rows import Stepping, judged, make_config, pairs, preferences, texts
+from tests.support.policy.rows import problems as as_problems
+from tests.support.refused import refused
+from tests.support.rows import write_lines
+
+CHAT = [{"role": "user", "content": "a"}]
+MESSAGES = [{"messages": CHAT} for _ in range(4)]
+LAST = "row train-3: its column"
+BAD = {
+    # TRL trains on a label of -1 as on a good answer.
+    "a label of -1": ("kto", judged(4), {"label": -1}, [f"{LAST} 'label' is -1", "write true"]),
+    "a label as text": ("kto", judged(4), {"label": "no"}, ["'label' is 'no'", "false for a bad"]),
+    "no label": ("kto", judged(4), {"label": None}, [f"{LAST} 'label' is missing"]),
+    "a label between both": ("kto", judged(4), {"label": 0.3}, ["'label' is 0.3"]),
+    "no text": ("sft", texts(4), {"text": None}, [f"{LAST} 'text' is missing", "is text; write"]),
+    "no prompt": ("sft", pairs(4), {"prompt": None}, [f"{LAST} 'prompt' is missing"]),
+    "a number": ("sft", pairs(4), {"completion": 7}, ["'completion' is 7, and TRL takes text"]),
+    "other kinds": ("sft", pairs(4), {"completion": CHAT}, ["'completion' is [{'role'", "is text"]),
+    "no messages": (
+        "sft",
+        MESSAGES,
+        {"messages": None},
+        ["'messages' is missing", "a list of mes"],
+    ),
+    "no better one": ("dpo", preferences(4), {"chosen": None}, [f"{LAST} 'chosen' is missing"]),
+    "no margin": (
+        "reward",
+        [{**row, "margin": 1.5} for row in preferences(4)],
+        {"margin": None},
+        [f"{LAST} 'margin' is missing", "data.drop_columns = ['margin']"],
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_row_of_another_kind_than_the_first_is_named(bad, model_path, tmp_path):
+    kind, rows, changes, named = BAD[bad]
+    run = Stepping(make_config(model_path, kind), model_path, tmp_path)
+    with refused(DataError, *named):
+        run.prepare([*rows[:3], {**rows[3], **changes}])
+
+
+def test_held_out_rows_are_looked_at_as_well(model_path, tmp_path):
+    run = Stepping(make_config(model_path, "kto"), model_path, tmp_path)
+    with refused(DataError, "row eval-1: its column 'label' is 2"):
+        run.prepare(judged(4), [judged(1)[0], {**judged(1)[0], "label": 2}])
+
+
+def test_what_trl_takes_passes_and_columns_beside_it_may_hold_anything():
+    kept = [
+        (judged(2), ("prompt", "completion", "label")),
+        ([{"text": "a", "label": number, "prompt_id": None} for number in (3, "x")], ("text",)),
+        ([{"text": "a", "completion": None}, {"text": "b", "completion": "c"}], ("text",)),
+        ([{**judged(1)[0], "label": label} for label in (True, 0, 1.0)], ("label",)),
+        ([{"chosen": CHAT, "rejected": CHAT, "margin": 1}], ("chosen", "rejected", "margin")),
+        ([{"input_ids": [1, 2]}, {"input_ids": [3]}], ("text", "prompt")),
+    ]
+    for rows, columns in kept:
+        assert list(checked_rows(as_problems(rows), columns, rows[0])) == rows
+
+
+def test_a_row_without_a_prompt_is_none_that_has_messages(tmp_path, monkeypatch):
+    """It is named by what it lacks, once all rows are read."""
+    monkeypatch.chdir(tmp_path)
+    source = write_lines("rows.jsonl", [*pairs(1), {"completion": "a"}])
+    read, _ = load_problems(DataConfig(source=source), 0, num_made=4)
+    with refused(DataError, "row train-1: its column 'prompt' is missing", "is text"):
+        list(checked_rows(read, ("prompt", "completion"), row_of(read[0])))
+    source = write_lines("rows.jsonl", [{"completion": "a"}, *pairs(1)])
+    read, _ = load_problems(DataConfig(source=source), 0, num_made=4)
+    with refused(DataError, "row train-1: its column 'prompt'", "is missing; write the same"):
+        list(checked_rows(read, ("prompt", "completion"), row_of(read[0])))
