@@ -42,7 +42,6 @@ from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
-from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.system.imports import imports_without_gc
@@ -170,7 +169,7 @@ def is_news(record: logging.LogRecord) -> bool:
 def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerError:
     """Return the error for a lost server, or the run's own reason if it has noted one since."""
     run.read_again()
-    ended, root = run.manifest, run.store.root
+    ended, run_id = run.manifest, run.info.run_id
     if ended.error and ended.updated_at >= began:
         return ServerError(ended.error)
     room = _room(server)
@@ -178,12 +177,12 @@ def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerErr
     reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {root.name} has completed: `mortal show {run_argument(root)}`. But {of_server} "
+            f"run {run_id} has completed: `mortal show {run_id}`. But {of_server} "
             f"could not be told{reason}, and may show it as running{room}"
         )
     return ServerError(
         f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
-        f"{resume_argument(root)}`{room}"
+        f"{run_id}`{room}"
     )
 
 

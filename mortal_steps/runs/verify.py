@@ -21,7 +21,6 @@ from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
 from mortal_steps.policy.starting_model import base_model
 from mortal_steps.rewards.source_history import SOURCES_FILE, SourceHistory
 from mortal_steps.rollout.episodes.base import CHAT_FILE
-from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import (
     AGAIN,
     LOST,
@@ -266,11 +265,10 @@ def check_here(
         was_there = run.config.compute.volume is not None or run.store.path(COSTS).exists()
         here = last < 0 or run.store.path(f"steps/{last:06d}/result.json").exists()
         if was_there and not here:
-            named = f"{run_argument(run.store.root)} --volume {modal.volume}"
             raise StoreError(
                 f"most files of run {run_id} are on the Volume {modal.volume}, not in {runs_dir}; "
-                f"`mortal verify {named}` checks them there, `mortal fetch {named} --all` fetches "
-                "them"
+                f"`mortal verify {run_id} --volume {modal.volume}` checks them there, `mortal "
+                f"fetch {run_id} --volume {modal.volume} --all` downloads them"
             )
     return check_run(runs_dir, run_id, note)
 

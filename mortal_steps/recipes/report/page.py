@@ -7,7 +7,6 @@ It is derived, and written again whenever the recipe has come further.
 
 import html
 import logging
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -58,17 +57,16 @@ def write_page(folder: RecipeFolder, record: RecipeRecord) -> Path:
     """Write the page of a recipe, and return its path."""
     stages = look_at_stages(record, folder.runs_dir)
     path = folder.store.path(PAGE)
-    write_atomically(path, page_html(record, stages, folder.runs_dir).encode())
+    write_atomically(path, page_html(record, stages).encode())
     return path
 
 
-def page_html(record: RecipeRecord, stages: Sequence[StageView], runs_dir: Path) -> str:
+def page_html(record: RecipeRecord, stages: Sequence[StageView]) -> str:
     """Return a self-contained page. HTML in what is shown stays text, and no link runs a script."""
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
-    beside = f" --runs-dir {shlex.quote(str(runs_dir.absolute()))}"
-    parts = [render("\n\n".join(_heading(record, stages, beside)))]
+    parts = [render("\n\n".join(_heading(record, stages)))]
     if stages:
-        parts += [picture(stages), render("\n\n".join(_below(record, stages, beside)))]
+        parts += [picture(stages), render("\n\n".join(_below(record, stages)))]
     return PAGE_OF_RUNS.format(
         title=html.escape(printable(record.name)),
         style=STYLE_OF_RUNS + STYLE,
@@ -76,7 +74,7 @@ def page_html(record: RecipeRecord, stages: Sequence[StageView], runs_dir: Path)
     )
 
 
-def _heading(record: RecipeRecord, stages: Sequence[StageView], beside: str) -> Iterator[str]:
+def _heading(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
     yield f"# {code(record.name)}: {stands(record)}"
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     now = record.updated_at or time.time()  # of a record that is being written
@@ -87,11 +85,11 @@ def _heading(record: RecipeRecord, stages: Sequence[StageView], beside: str) -> 
     if record.error:
         yield "It failed:" if record.status == "failed" else "It ended early:"
         yield fenced(record.error)
-    if go_on := how_to_go_on(record, beside):
+    if go_on := how_to_go_on(record):
         yield f"Next: {printable(go_on)}."
 
 
-def _below(record: RecipeRecord, stages: Sequence[StageView], beside: str) -> Iterator[str]:
+def _below(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
     yield "In a picture of a run: training as a line, each evaluation as a dot."
     yield "## Stages"
     priced = any(stage.dollars for stage in stages)
@@ -105,8 +103,8 @@ def _below(record: RecipeRecord, stages: Sequence[StageView], beside: str) -> It
         f"- **{stage.name}**: {code(stage.reached)}" for stage in stages if stage.reached
     )
     yield "## Commands for this recipe"
-    commands = ("show", "lineage", "verify")
-    yield fenced("\n".join(f"mortal {each} {record.name}{beside}" for each in commands))
+    name = record.name
+    yield fenced(f"mortal show {name}\nmortal lineage {name}\nmortal verify {name}")
 
 
 def _row(stage: StageView, *, priced: bool) -> list[str]:
