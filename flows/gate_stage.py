@@ -41,7 +41,7 @@ async def pass_gate(stage: GateStage, job: Job) -> Product | Asking:
     if settings.approval == "threshold":
         return await decide()
 
-    return Asking(how=f"`{registry.command(settings.run_id)}` asks for it", ask=decide)
+    return Asking(how=f"`{gate.command}` asks for it", ask=decide)
 
 
 async def _decided(

@@ -123,7 +123,7 @@ async def decide_by_threshold(
     """Compare the candidate with the model in use, and decide by the gain; the same request is
     decided once. Raises `ProductionMovedError` if another model came into use meanwhile."""
     comparison = await gate.compare(candidate, partial(judge, gate))
-    verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+    verdict = by_threshold(comparison, min_gain, gate.command)
     return await _decide(gate, comparison, verdict, f"threshold min_gain = {min_gain:g}", request)
 
 

@@ -112,7 +112,7 @@ def promote(
     comparison = asyncio.run(gate.compare(candidate))
     _show_comparison(comparison)
     if min_gain is not None:
-        verdict = by_threshold(comparison, min_gain, gate.registry.command(candidate.run_id))
+        verdict = by_threshold(comparison, min_gain, gate.command)
         by = f"mortal promote --min-gain {min_gain:g}"
     else:
         by = getpass.getuser()

@@ -19,6 +19,7 @@ from mortal_steps.promotion.comparison import Comparison, Verdict
 from mortal_steps.promotion.judging import Judge, Judgement
 from mortal_steps.registry.registry import Decision, ModelVersion, Registry
 from mortal_steps.report.held_out import HeldOutScores, Scores, paired_rewards
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.serving.whole import trained_files
@@ -56,9 +57,15 @@ class Gate:
         check_overrides(overrides)
         self._run = run
         self.registry = registry
-        self._overridden = bool(overrides)
+        self._overrides = tuple(overrides)
         plan = judging_plan(override_config(run.config, overrides), run.info.num_steps)
         self._judge = Judge(registry.store, run, plan, local, request=request)
+
+    @property
+    def command(self) -> str:
+        """The command with which a person passes the same gate."""
+        overrides = (f"--set={each}" for each in self._overrides)
+        return self.registry.command(run_argument(self._run.store.root), *overrides)
 
     def bring_in(self) -> ModelVersion:
         """Link the candidate into the registry; raises as `trained_files`, `Registry.add`."""
@@ -91,7 +98,7 @@ class Gate:
         if incumbent is not None:
             against = (await judge(incumbent)).metrics
             other = self._judge.scores(incumbent.sha256)
-        elif not self._overridden:
+        elif not self._overrides:
             against = self._before_training()
             other = HeldOutScores(self._run).of(0) if against else None
         return Comparison(

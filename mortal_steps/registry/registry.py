@@ -95,13 +95,14 @@ class Registry:
     def link(self) -> Path:
         return self.store.root / PRODUCTION
 
-    def command(self, run_id: str) -> str:
-        """Return the command that promotes a run's model to this name, in this folder."""
+    def command(self, run: str, *options: str) -> str:
+        """Return the command that promotes the model of a run, as commands know it, to this name in
+        this folder."""
         models_dir, here = self.store.root.parent.absolute(), Path.cwd()
         if models_dir.is_relative_to(here):
             models_dir = models_dir.relative_to(here)
         place = ["--name", self.name, "--models-dir", str(models_dir)]
-        return shlex.join(["mortal", "promote", run_id, *place])
+        return f"mortal promote {run} {shlex.join([*place, *options])}"
 
     def history(self) -> Sequence[Decision]:
         """Return every decision, oldest first; raises `CorruptFileError`."""

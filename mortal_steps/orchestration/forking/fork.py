@@ -39,6 +39,7 @@ from mortal_steps.plan.loader import override_config, parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.logs import SELECTIONS
 from mortal_steps.runs.run import Run, check_never_begun, find_run
@@ -84,7 +85,7 @@ def fork_run(
     if (root / IDENTITY_FILE).exists():
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir}; choose another --run-id, or "
-            f"continue it with `mortal resume {config.run_id}`"
+            f"continue it with `mortal resume {run_argument(root)}`"
         )
     check_never_begun(root)
     check_kind(parent, config.algorithm)
