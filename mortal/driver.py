@@ -42,6 +42,7 @@ from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven, refuse_if_driven
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store import RunStore
 from mortal_steps.system.imports import imports_without_gc
@@ -177,12 +178,13 @@ def _lost(server: Server, run: Run, began: float, error: Exception) -> ServerErr
     reason = "" if room else f" ({error})"
     if run.is_complete():
         return ServerError(
-            f"run {run_id} has completed: `mortal show {run_id}`. But {of_server} "
+            f"run {run_id} has completed: `mortal show {run_argument(run.store.root)}`. But "
+            f"{of_server} "
             f"could not be told{reason}, and may show it as running{room}"
         )
     return ServerError(
         f"{of_server} went away{reason}; once it is back, continue with `mortal resume "
-        f"{run_id}`{room}"
+        f"{resume_argument(run.store.root)}`{room}"
     )
 
 

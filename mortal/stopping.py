@@ -16,6 +16,7 @@ import typer
 
 from mortal_steps.errors import StoreError, TransientError
 from mortal_steps.report.status import RunStatus, status_of
+from mortal_steps.runs.argument import recipe_argument, run_argument
 from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.runs.run import Run, find_run
 
@@ -32,7 +33,7 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
         os.kill(driver.pid, signal.SIGINT)
     except PermissionError as error:
         raise StoreError(f"process {driver.pid}, which drives run {run_id}: {error}") from error
-    _wait_for_end(run_id, driver, lambda: read_lease(run.store), patience_s)
+    _wait_for_end(run_argument(run.store.root), driver, lambda: read_lease(run.store), patience_s)
     return status_of(find_run(runs_dir, run_id))
 
 
@@ -50,7 +51,8 @@ def stop_recipe(runs_dir: Path, name: str, patience_s: float) -> str:
         os.kill(driver.pid, signal.SIGINT)
     except PermissionError as error:
         raise StoreError(f"process {driver.pid}, which drives recipe {name}: {error}") from error
-    _wait_for_end(name, driver, lambda: read_lease(folder.store), patience_s)
+    named = recipe_argument(runs_dir, name)
+    _wait_for_end(named, driver, lambda: read_lease(folder.store), patience_s)
     record = folder.read()
     return record.status if record else "stopped"
 
@@ -68,7 +70,7 @@ def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:
     def look() -> LeaseRecord | None:
         return asyncio.run(find_lease(RunsVolume(volume), run_id))
 
-    _wait_for_end(run_id, driver, look, patience_s)
+    _wait_for_end(f"{run_id} --volume {volume}", driver, look, patience_s)
     return remote_status(volume, run_id)
 
 
@@ -85,15 +87,16 @@ def _driver_here(run: Run) -> LeaseRecord:
     if not driver.is_here():
         raise StoreError(
             f"run {run_id} is driven by process {driver.pid} on {driver.host}; call `mortal stop "
-            f"{run_id}` on that machine"
+            f"{run_argument(run.store.root)}` on that machine"
         )
     return driver
 
 
 def _wait_for_end(
-    run_id: str, driver: LeaseRecord, look: Callable[[], LeaseRecord | None], patience_s: float
+    named: str, driver: LeaseRecord, look: Callable[[], LeaseRecord | None], patience_s: float
 ) -> None:
-    who = f"process {driver.pid} on {driver.host}"
+    """Wait for the end of a run or a recipe, which commands know by what it is `named`."""
+    who, run_id = f"process {driver.pid} on {driver.host}", named.partition(" ")[0]
     typer.echo(
         f"asked {who} to stop; it is saving the state of run {run_id} and ending its workers"
     )
@@ -105,7 +108,7 @@ def _wait_for_end(
         if now - began > patience_s:
             raise TransientError(
                 f"{who} still drives run {run_id} after {patience_s:.0f} s; it has been asked to "
-                f"stop and will do so after its current step (see `mortal show {run_id}`)"
+                f"stop and will do so after its current step (see `mortal show {named}`)"
             )
         if now - reported > TELL_EVERY_S:
             typer.echo(f"still waiting after {now - began:.0f} s")

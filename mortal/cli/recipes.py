@@ -58,14 +58,20 @@ def show_recipe(runs_dir: Path, name: str, *, as_json: bool) -> None:
     from mortal.terminal.output import print_json
     from mortal.terminal.recipes import show_recipe as show
     from mortal_steps.recipes.record import find_recipe
-    from mortal_steps.recipes.report.view import how_to_go_on, look_at_stages
+    from mortal_steps.recipes.report.view import how_to_go_on, look_at_stages, where_of
 
     folder = find_recipe(runs_dir, name)
     record = folder.read()
     assert record is not None
     stages = look_at_stages(record, runs_dir)
     if as_json:
-        print_json({**asdict(record), "stages": stages, "next": how_to_go_on(record)})
+        print_json(
+            {
+                **asdict(record),
+                "stages": stages,
+                "next": how_to_go_on(record, where_of(runs_dir, name)),
+            }
+        )
     else:
         show(folder, record, stages)
 

@@ -22,7 +22,7 @@ from mortal.cli.arguments import (
 )
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
-from mortal_steps.runs.argument import names_recipe
+from mortal_steps.runs.argument import names_recipe, run_argument
 
 Detach = Annotated[
     bool,
@@ -143,9 +143,10 @@ def demo(
     settings = load_config(config, overrides or ())
     run_id = new_run_id(settings.id_prefix)
     changes = place_of_run(None, runs_dir, overrides or (), context)
-    drive(settings.model_copy(update={**changes, "run_id": run_id}))
+    settings = settings.model_copy(update={**changes, "run_id": run_id})
+    drive(settings)
     say("next: read what the model wrote in the last step, and train again with a change")
-    say(f"  mortal samples {run_id}")
+    say(f"  mortal samples {run_argument(Path(settings.runs_dir, run_id))}")
     say(f"  mortal train {config} --set training.learning_rate=3e-4")
 
 

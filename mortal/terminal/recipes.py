@@ -13,11 +13,10 @@ from mortal_steps.recipes.lineage.ancestors import Ancestor, Taken
 from mortal_steps.recipes.lineage.code import Code
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
 from mortal_steps.recipes.report.picture import WORDS
-from mortal_steps.recipes.report.view import DIGITS, StageView, how_to_go_on, stands
+from mortal_steps.recipes.report.view import DIGITS, StageView, how_to_go_on, stands, where_of
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import duration, moment, money
-from mortal_steps.runs.argument import run_argument
 
 HEADING = ("stage", "kind", "state", "took", "digest", "begins with")
 
@@ -33,7 +32,7 @@ def show_recipe(folder: RecipeFolder, record: RecipeRecord, stages: Sequence[Sta
     line("files", str(folder.store.root))
     if folder.store.path(PAGE).exists():
         line("report", str(folder.store.path(PAGE)))
-    if go_on := how_to_go_on(record, _where(folder)):
+    if go_on := how_to_go_on(record, where_of(folder.runs_dir, folder.name)):
         line("next", go_on)
     print_columns([HEADING, *map(_row, stages)], title="stages")
     console.print()
@@ -42,10 +41,6 @@ def show_recipe(folder: RecipeFolder, record: RecipeRecord, stages: Sequence[Sta
             line(stage.name, stage.reached)
         if stage.record.job_id:
             line("", stage.record.job_id)
-
-
-def _where(folder: RecipeFolder) -> str:
-    return run_argument(folder.runs_dir / folder.name).removeprefix(folder.name)
 
 
 def _row(stage: StageView) -> tuple[str, ...]:
@@ -62,7 +57,7 @@ def recipe_lines(recipes: Sequence[tuple[RecipeFolder, RecipeRecord]]) -> list[s
         )
         ago = duration(time.time() - record.updated_at)
         found.append(f"recipe {record.name}  {record.status}  {ago} ago: {stages}")
-        if go_on := how_to_go_on(record, _where(folder)):
+        if go_on := how_to_go_on(record, where_of(folder.runs_dir, folder.name)):
             found.append(f"    {go_on}")
     return found
 

@@ -36,8 +36,10 @@ from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.registry.registry import PRODUCTION, VERSIONS
 from mortal_steps.report.alerts import note_warnings
 from mortal_steps.rewards.sources import check_sources, digest_of_present
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.identity import check_problems, write_identity
 from mortal_steps.runs.lease import acquire
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run, check_never_begun, find_run
 from mortal_steps.runs.trust import check_trusted
 from mortal_steps.store import RunStore, shared_memory
@@ -81,8 +83,8 @@ def open_run(
         raise StoreError(
             f"run {config.run_id} exists in {config.runs_dir} with another configuration "
             f"(different: {', '.join(changed)}); choose another --run-id, continue the run "
-            f"unchanged with `mortal resume {config.run_id}`, or let `mortal fork {config.run_id} "
-            "--set KEY=VALUE` train a new run from its checkpoint"
+            f"unchanged with `mortal resume {resume_argument(root)}`, or let `mortal fork "
+            f"{run_argument(root)} --set KEY=VALUE` train a new run from its checkpoint"
         )
     check_config(run.store, run.info)
     check_problems(run.store, run.info)
@@ -134,7 +136,8 @@ def resume_config(
     if different := _in_words(changes_between(config.identity(), changed.identity())):
         raise ConfigError(
             f"run {run_id} would compute something else ({', '.join(different)}); leave that out, "
-            f"or let `mortal fork {run_id} --set KEY=VALUE` train a new run from its checkpoint"
+            f"or let `mortal fork {run_argument(run.store.root)} --set KEY=VALUE` train a new run "
+            "from its checkpoint"
         )
     os.chdir(run.working_dir())
     if volume is None:
@@ -288,5 +291,5 @@ def _check_promoted(link: Path) -> None:
         raise ModelError(
             f"model.name_or_path: no model is in production as {link.parent.name}, for there is no "
             f"{link.absolute()}; train the first one from another model and put it to use with "
-            f"`mortal promote RUN --name {link.parent.name}`"
+            f"`mortal promote RUN --name {link.parent.name} --models-dir {link.parent.parent}`"
         )

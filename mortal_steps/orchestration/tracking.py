@@ -20,6 +20,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.report.trackers.base import tracker_class
 from mortal_steps.report.trackers.table import TRACKERS
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.notices import new_notice, note
 from mortal_steps.runs.run import Run
@@ -131,7 +132,7 @@ class Tracking:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=DRAIN_S)
         await self.cancel()
-        run_id, step = self._run.info.run_id, self._run.manifest.step
+        named, step = run_argument(self._run.store.root), self._run.manifest.step
         for follower in self._followers:
             behind = step - max(0, follower.step)
             lacks = f"lacks {behind} of {step}" if behind else "may lack the last"
@@ -140,7 +141,7 @@ class Tracking:
                     follower,
                     "mortal.tracker.behind",
                     f"the tracker {follower.name} {lacks} steps: {follower.error}",
-                    f"bring them to it with `mortal track {run_id} --to {follower.name}`",
+                    f"bring them to it with `mortal track {named} --to {follower.name}`",
                 )
 
     async def cancel(self) -> None:

@@ -10,6 +10,7 @@ from mortal_steps.errors import DataError
 from mortal_steps.policy import journal
 from mortal_steps.policy.on_disk.rollout_files import pruned_before
 from mortal_steps.report.dialogue import completion_text, prompt_of
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.run import Run
 from mortal_steps.types import (
     Completion,
@@ -67,7 +68,7 @@ def trained_on(run: Run, step: int | None = None) -> journal.JournalEntry:
     if entry is None and wanted > pruned_before(run.store):
         raise DataError(
             f"the completions of step {wanted} are not in {run.store.root}; of a run on Modal, "
-            f"`mortal fetch {run.info.run_id} --all` brings them"
+            f"`mortal fetch {run_argument(run.store.root)} --all` brings them"
         )
     if entry is None or wanted <= pruned_before(run.store):
         raise DataError(

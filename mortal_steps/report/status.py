@@ -10,7 +10,7 @@ from mortal_steps.environments.processes.waiting import waiting_in
 from mortal_steps.report.units import duration
 from mortal_steps.runs.lease import read_lease
 from mortal_steps.runs.manifest import MANIFEST_FILE, learns_without_rewards
-from mortal_steps.runs.recipe_of import recipe_of
+from mortal_steps.runs.recipe_of import recipe_of, resume_argument
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.waits import waits
 
@@ -68,8 +68,8 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
     rows = run.metrics()[-REWARD_WINDOW:]
     pace_s = manifest.pace_s if status == "running" else None
     begun = run.store.path(MANIFEST_FILE).exists()
-    where = f" --volume {volume}" if volume else ""
-    resume = f"mortal resume {recipe_of(run.store.root) or run.info.run_id}{where}"
+    there = volume and f"{recipe_of(run.store.root) or run.info.run_id} --volume {volume}"
+    resume = f"mortal resume {there or resume_argument(run.store.root)}"
     return RunStatus(
         run_id=run.info.run_id,
         status=status,

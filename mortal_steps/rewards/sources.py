@@ -15,6 +15,7 @@ from no index.
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -206,8 +207,8 @@ def _check(store: RunStore, plan: CodePlan, before: RewardSources, now: RewardSo
         raise RewardError(
             f"{_called(plan)} are not those that run {store.root.name} has used until now: "
             f"{'; '.join(changed)}. Restore them, or let the run continue with them: `mortal "
-            f"resume {store.root.name} --accept-changed-rewards`, or for a deployment's run set "
-            f"rewards.accept_changed = {now.digest()!r} in its parameters"
+            f"resume {shlex.quote(str(store.root))} --accept-changed-rewards`, or for a "
+            f"deployment's run set rewards.accept_changed = {now.digest()!r} in its parameters"
         )
 
 

@@ -8,16 +8,18 @@ RUNS_DIR = "MORTAL_RUNS_DIR"
 """Environment variable: the folder that holds all runs."""
 
 
-def run_argument(run_dir: Path) -> str:
-    """Return a run's id, with its folder where `mortal` would not look by default."""
-    usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
-    folder = run_dir.absolute().parent
-    where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
-    return f"{run_dir.name}{where}"
-
-
 RECIPES = ".recipes"
 """In the folder of the runs: what belongs to recipes and is no run."""
+
+
+def run_argument(run_dir: Path) -> str:
+    """Return a run's id, or the name of the recipe that the folder is of, with its folder where
+    `mortal` would not look by default."""
+    usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
+    folder = run_dir.absolute().parent
+    folder = folder.parent if folder.name == RECIPES else folder
+    where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
+    return f"{run_dir.name}{where}"
 
 
 def recipe_argument(runs_dir: Path, name: str) -> str:

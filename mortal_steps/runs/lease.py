@@ -37,6 +37,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mortal_steps.errors import CorruptFileError, LeaseLostError, StoreError
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import lock_file, writing
 from mortal_steps.system.processes import boot_id, pid_namespace, start_of
@@ -250,11 +251,11 @@ def _is_renewed(store: RunStore, holder: LeaseRecord) -> bool:
 
 
 def _in_use(store: RunStore, holder: LeaseRecord) -> str:
-    run_id = store.root.name
-    used = f"run {run_id} is in use by process {holder.pid} on {holder.host}"
-    look = f"`mortal show {run_id}` shows how far it is"
+    named = run_argument(store.root)
+    used = f"run {store.root.name} is in use by process {holder.pid} on {holder.host}"
+    look = f"`mortal show {named}` shows how far it is"
     if holder.is_here():
-        return f"{used}; {look}, and `mortal stop {run_id}` stops it cleanly"
+        return f"{used}; {look}, and `mortal stop {named}` stops it cleanly"
     return (
         f"{used}, which renewed its lease {holder.age_s():.0f} s ago; {look}. If that process is "
         f"gone, the run can be taken over in {LEASE_TTL_S - holder.age_s():.0f} s"

@@ -21,6 +21,7 @@ from mortal_steps.policy.on_disk.rollout_files import Pruned, pruned_before
 from mortal_steps.policy.starting_model import base_model
 from mortal_steps.rewards.source_history import SOURCES_FILE, SourceHistory
 from mortal_steps.rollout.episodes.base import CHAT_FILE
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import (
     AGAIN,
     LOST,
@@ -267,8 +268,9 @@ def check_here(
         if was_there and not here:
             raise StoreError(
                 f"most files of run {run_id} are on the Volume {modal.volume}, not in {runs_dir}; "
-                f"`mortal verify {run_id} --volume {modal.volume}` checks them there, `mortal "
-                f"fetch {run_id} --volume {modal.volume} --all` downloads them"
+                f"`mortal verify {run_id} --volume {modal.volume}` checks them there, and `mortal "
+                f"fetch {run_argument(run.store.root)} --volume {modal.volume} --all` downloads "
+                "them"
             )
     return check_run(runs_dir, run_id, note)
 

@@ -7,6 +7,8 @@ from mortal_steps.errors import ModelError
 from mortal_steps.models.hub import is_hub_model, model_folder, tokenizer_folder
 from mortal_steps.models.local_folder import OTHERS, check_model
 from mortal_steps.policy.starting_model.base_model import first_model, model_cache
+from mortal_steps.runs.argument import run_argument
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run
 
 NO_TOKENIZER = ("config.json", "generation_config.json", "manifest.json", "adapter_config.json")
@@ -55,8 +57,8 @@ def _made_folder(run: Run) -> Path | None:
     if not folder.is_dir():
         raise ModelError(
             f"{folder} is gone: the model that run {run.info.run_id} began with; "
-            f"`mortal resume {run.info.run_id}` makes it again, and of a run on Modal "
-            f"`mortal fetch {run.info.run_id} --all` brings it"
+            f"`mortal resume {resume_argument(run.store.root)}` makes it again, and of a run on "
+            f"Modal `mortal fetch {run_argument(run.store.root)} --all` brings it"
         )
     return folder
 

@@ -19,6 +19,8 @@ from typing import Literal
 from mortal_steps.errors import CorruptFileError, StoreError
 from mortal_steps.policy.on_disk import checkpoints, weights
 from mortal_steps.rollout.engines.model_files import is_adapter
+from mortal_steps.runs.argument import run_argument
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ def trained_model(run: Run) -> SavedModel:
         raise StoreError(
             f"run {run.info.run_id} in {run.store.root.parent} has no finished model: it is "
             f"{run.status()}, step {run.manifest.step} of {run.num_steps}; finish it with "
-            f"`mortal resume {run.info.run_id}`"
+            f"`mortal resume {resume_argument(run.store.root)}`"
         )
     return _final_models(run)[0]
 
@@ -138,7 +140,8 @@ def _first_whole(run: Run, candidates: Sequence[SavedModel]) -> SavedModel:
             return saved
     raise CorruptFileError(
         f"the model after step {candidates[0].step} is damaged: {'; '.join(damage)}. `mortal "
-        f"verify {run.info.run_id}` lists all damage and says what `mortal resume` does about it"
+        f"verify {run_argument(run.store.root)}` lists all damage and says what `mortal resume` "
+        "does about it"
     )
 
 
@@ -155,5 +158,6 @@ def _not_there(run: Run, step: int, steps: Sequence[int], what: str) -> str:
     return (
         f"run {run_id} holds no {what} of step {step}; it holds {what}s of the steps {there}. To "
         "keep more, change checkpoints.save_steps or checkpoints.keep_last when you train. If the "
-        f"run is on Modal, `mortal fetch {run_id} --all` downloads everything that it has"
+        f"run is on Modal, `mortal fetch {run_argument(run.store.root)} --all` downloads "
+        "everything that it has"
     )

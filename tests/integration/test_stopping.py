@@ -85,5 +85,7 @@ def test_a_driver_on_another_machine_is_stopped_there(store):
         host="elsewhere", boot="b", pid=7, started="1", token="t", renewed_at=time.time()
     )
     store.write_record("lease.json", driver, LeaseRecord)
-    with pytest.raises(StoreError, match=r"process 7 on elsewhere.*`mortal stop run`"):
+    with pytest.raises(
+        StoreError, match=r"process 7 on elsewhere.*`mortal stop run --runs-dir .*` on"
+    ):
         stop_local(store.root.parent, "run", 60)

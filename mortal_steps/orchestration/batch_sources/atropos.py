@@ -20,6 +20,7 @@ from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.batches import Rows
 from mortal_steps.policy.journal import find_result
 from mortal_steps.report.units import counted
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.store.records import step_file
 from mortal_steps.types import BatchRef, FileRef, Problem, StageTiming, WeightsRef
 
@@ -127,10 +128,10 @@ class AtroposBatches(BatchSource):
                 raise CorruptFileError(f"{store.path(name)} holds the batch of another step")
         except CorruptFileError as error:
             if find_result(store, step) is not None:
-                run_id = self._session.run.info.run_id
+                named = run_argument(self._session.run.store.root)
                 raise BatchSourceError(
                     f"{error}. Step {step} was trained on it, and the server has no copy: put one "
-                    f"back, or let `mortal fork {run_id}` go on from a checkpoint"
+                    f"back, or let `mortal fork {named}` go on from a checkpoint"
                 ) from error
             logger.warning("step %d trains on another batch: %s", step, error)
             return None

@@ -17,6 +17,7 @@ from mortal_steps.compute.pool import Pool
 from mortal_steps.errors import ComputeError, WorkerLostError
 from mortal_steps.places.ray.node import Orders, this_mortal
 from mortal_steps.runs.lease import Lease
+from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.starts import give_number
 from mortal_steps.runs.waits import note_wait
@@ -97,7 +98,7 @@ class RayContainer(LocalContainer):
             if time.monotonic() > deadline:
                 raise ComputeError(
                     f"{self.name} has waited for {longest:g} s (compute.ray.wait_s): {waits}. "
-                    f"`mortal resume {self._run.info.run_id}` continues the run"
+                    f"`mortal resume {resume_argument(self._run.store.root)}` continues the run"
                 )
             await asyncio.sleep(LOOK_EVERY_S)
 

@@ -17,7 +17,13 @@ from markdown_it import MarkdownIt
 from mortal_steps.errors import StoreError
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
 from mortal_steps.recipes.report.picture import STYLE, WORDS, picture
-from mortal_steps.recipes.report.view import StageView, how_to_go_on, look_at_stages, stands
+from mortal_steps.recipes.report.view import (
+    StageView,
+    how_to_go_on,
+    look_at_stages,
+    stands,
+    where_of,
+)
 from mortal_steps.report.markdown import code, fenced, table
 from mortal_steps.report.printable import printable
 from mortal_steps.report.report_files import PAGE as PAGE_OF_RUNS
@@ -57,16 +63,18 @@ def write_page(folder: RecipeFolder, record: RecipeRecord) -> Path:
     """Write the page of a recipe, and return its path."""
     stages = look_at_stages(record, folder.runs_dir)
     path = folder.store.path(PAGE)
-    write_atomically(path, page_html(record, stages).encode())
+    content = page_html(record, stages, where_of(folder.runs_dir, record.name))
+    write_atomically(path, content.encode())
     return path
 
 
-def page_html(record: RecipeRecord, stages: Sequence[StageView]) -> str:
-    """Return a self-contained page. HTML in what is shown stays text, and no link runs a script."""
+def page_html(record: RecipeRecord, stages: Sequence[StageView], where: str = "") -> str:
+    """Return a self-contained page, in which commands are told `where` the runs are. HTML in what
+    is shown stays text, and no link runs a script."""
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
-    parts = [render("\n\n".join(_heading(record, stages)))]
+    parts = [render("\n\n".join(_heading(record, stages, where)))]
     if stages:
-        parts += [picture(stages), render("\n\n".join(_below(record, stages)))]
+        parts += [picture(stages), render("\n\n".join(_below(record, stages, where)))]
     return PAGE_OF_RUNS.format(
         title=html.escape(printable(record.name)),
         style=STYLE_OF_RUNS + STYLE,
@@ -74,7 +82,7 @@ def page_html(record: RecipeRecord, stages: Sequence[StageView]) -> str:
     )
 
 
-def _heading(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
+def _heading(record: RecipeRecord, stages: Sequence[StageView], where: str) -> Iterator[str]:
     yield f"# {code(record.name)}: {stands(record)}"
     at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     now = record.updated_at or time.time()  # of a record that is being written
@@ -85,11 +93,11 @@ def _heading(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]
     if record.error:
         yield "It failed:" if record.status == "failed" else "It ended early:"
         yield fenced(record.error)
-    if go_on := how_to_go_on(record):
+    if go_on := how_to_go_on(record, where):
         yield f"Next: {printable(go_on)}."
 
 
-def _below(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
+def _below(record: RecipeRecord, stages: Sequence[StageView], where: str) -> Iterator[str]:
     yield "In a picture of a run: training as a line, each evaluation as a dot."
     yield "## Stages"
     priced = any(stage.dollars for stage in stages)
@@ -103,8 +111,8 @@ def _below(record: RecipeRecord, stages: Sequence[StageView]) -> Iterator[str]:
         f"- **{stage.name}**: {code(stage.reached)}" for stage in stages if stage.reached
     )
     yield "## Commands for this recipe"
-    name = record.name
-    yield fenced(f"mortal show {name}\nmortal lineage {name}\nmortal verify {name}")
+    named = f"{record.name}{where}"
+    yield fenced(f"mortal show {named}\nmortal lineage {named}\nmortal verify {named}")
 
 
 def _row(stage: StageView, *, priced: bool) -> list[str]:

@@ -103,7 +103,9 @@ def test_the_completions_of_any_step_that_has_them_can_be_read(whole, pruned, tm
         samples_of(pruned, 1, step=8)
     shutil.copytree(whole.store.root, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/steps")  # as here of a run on Modal
-    with pytest.raises(DataError, match=r"step 9 are not in .* `mortal fetch run --all`"):
+    with pytest.raises(
+        DataError, match=r"step 9 are not in .* `mortal fetch run --runs-dir .* --all`"
+    ):
         samples_of(find_run(tmp_path, "run"), 1)
     best, worst = samples_of(pruned, 1, step=9)
     assert best.relative >= 0 >= worst.relative

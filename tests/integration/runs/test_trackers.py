@@ -13,6 +13,7 @@ from mortal_steps.orchestration import tracking
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.orchestration.tracking import Follower, Tracking, catch_up, with_logging
 from mortal_steps.report.trackers import FOLDER
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import find_run
 from tests.support.docs_examples import settings, write_modules
@@ -87,7 +88,8 @@ async def test_a_tracker_that_fails_is_told_and_what_it_lacks_is_told_at_the_end
     assert [notice.event for notice in news] == ["mortal.tracker.failed", "mortal.tracker.behind"]
     assert "broken:Broken failed: OSError: the network is away" in news[0].text
     assert "lacks 2 of 2 steps" in news[1].text
-    assert news[1].advice.endswith("`mortal track tracked --to broken:Broken`")
+    named = run_argument(run.store.root)
+    assert news[1].advice.endswith(f"`mortal track {named} --to broken:Broken`")
 
 
 async def test_a_tracker_that_hangs_is_left_behind_when_the_run_has_ended(tmp_path, monkeypatch):

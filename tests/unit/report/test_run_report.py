@@ -201,7 +201,8 @@ def test_a_run_that_goes_on_says_for_how_long(run):
 
 
 def test_a_run_that_nobody_drives_says_how_it_goes_on(run):
-    assert "Continue with: `mortal resume r`" in report_markdown(summarize(run))
+    command = f"mortal resume run --runs-dir {run.store.root.parent}"
+    assert f"Continue with: `{command}`" in report_markdown(summarize(run))
     run.update(status="completed", error=None)
     assert "Continue with" not in report_markdown(summarize(run))
 
