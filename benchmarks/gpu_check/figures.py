@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.gpu_check.checked import ROOT
 from benchmarks.gpu_check.record import BASELINES, Record, read
+from benchmarks.jobs import ROOT
 
 PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- make gpu-figures writes this -->", "<!-- to here -->"

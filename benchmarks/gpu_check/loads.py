@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu_check import (
@@ -59,8 +60,8 @@ LOADS: Mapping[int, Load] = {
             Part(name="rates", minutes=0.8, check=rates.check),
             Part(name="model", minutes=0.5, check=trained.check_model),
             Part(name="memory", minutes=0.9, check=trained.check_memory),
-            Part(name="bfloat16", minutes=3.7, check=trained.check_bfloat16),
-            Part(name="float32", minutes=3.2, check=trained.check_float32),
+            Part(name="bfloat16", minutes=3.7, check=partial(trained.check, trained.BFLOAT16)),
+            Part(name="float32", minutes=3.2, check=partial(trained.check, "float32")),
             Part(name="again", minutes=0.4, check=trained.check_again),
         ),
     ),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,28 @@ Answer = dict[str, Any]
 
 
 class Shards:
-    """Samples the part's shard, each time in a process of its own."""
+    """Samples a part's shard, each time in a process of its own."""
 
-    def __init__(self, folder: Path, options: Options) -> None:
-        self._folder, self._options = folder, options
+    def __init__(self, part: str, folder: Path, options: Options) -> None:
+        self._part, self._folder, self._options = part, folder, options
+        self.answers: dict[str, Answer] = {}
+        """By the name of the check."""
 
-    def sample(
+    def check(
+        self, name: str, against: str | None = None, *, is_promised: bool = True, **job: Any
+    ) -> Checked:
+        """Sample as the job says. It fails if the bits are not those of the check `against`, where
+        that is promised: else, what it found stands in the report."""
+
+        def look() -> Found:
+            self.answers[name] = answer = self._sample(**job)
+            if against is None:
+                return _speed(answer)
+            return _same(self.answers.get(against), answer, is_promised=is_promised)
+
+        return check_one(self._part, name, look)
+
+    def _sample(
         self,
         *,
         rows: int = 32,
@@ -44,10 +59,10 @@ class Shards:
         if told.sampler == "vllm":
             chosen |= options or {}
         return told.ask(
-            told.engines[told.sampler],
-            "shards",
+            "shards:sampled_twice",
             self._folder,
-            environment=environment,
+            python=told.engines[told.sampler],
+            variables=environment,
             engine=told.sampler,
             model=model,
             adapter=adapter_in(self._folder, told) if adapter else None,
@@ -61,86 +76,46 @@ class Shards:
 
 def check_eager(folder: Path, options: Options) -> Iterator[Checked]:
     """Without compilation: bits, speed by the number of sequences, distance from float32."""
-    shards = Shards(folder, options)
-    seen: dict[str, Answer] = {}
-
-    def first() -> Found:
-        seen["first"] = answer = shards.sample(rows=200, probes=200, options=EAGER)
-        return _speed(answer)
-
-    def again() -> Found:
-        return _same(seen.get("first"), shards.sample(rows=200, options=EAGER))
-
-    yield check_one("sampling", f"{options.sampler}, eager, 200 sequences", first)
-    yield check_one("sampling", "the same in a new process: same bits", again)
-    yield check_one(
-        "sampling", "log-probabilities against float32", lambda: _far(seen.get("first"))
-    )
-    few = partial(shards.sample, rows=32, options=EAGER)
-    yield check_one("sampling", f"{options.sampler}, eager, 32 sequences", lambda: _speed(few()))
+    shards = Shards("sampling", folder, options)
+    first = f"{options.sampler}, eager, 200 sequences"
+    yield shards.check(first, rows=200, probes=200, options=EAGER)
+    yield shards.check("the same in a new process: same bits", first, rows=200, options=EAGER)
+    far = "log-probabilities against float32"
+    yield check_one("sampling", far, lambda: _far(shards.answers.get(first)))
+    yield shards.check(f"{options.sampler}, eager, 32 sequences", rows=32, options=EAGER)
 
 
 def check_prefix_cache(folder: Path, options: Options) -> Iterator[Checked]:
-    """Four rows have each prompt: with vLLM's prefix cache, without it, and with it again."""
-    shards = Shards(folder, options)
-    seen: dict[str, Answer] = {}
-
-    def cached() -> Found:
-        seen["cached"] = answer = shards.sample(rows=200, options=EAGER | CACHED)
-        return _speed(answer)
-
-    def uncached() -> Found:
-        answer = shards.sample(rows=200, options=EAGER | UNCACHED)
-        return _same(seen.get("cached"), answer, is_promised=False)
-
-    def again() -> Found:
-        return _same(seen.get("cached"), shards.sample(rows=200, options=EAGER | CACHED))
-
-    yield check_one("prefix cache", "with the prefix cache, 200 sequences", cached)
-    yield check_one("prefix cache", "with it in a new process: same bits", again)
-    yield check_one("prefix cache", "without it: same bits", uncached)
+    """Four rows have each prompt: with vLLM's prefix cache, again, and without it."""
+    shards = Shards("prefix cache", folder, options)
+    first = "with the prefix cache, 200 sequences"
+    cached: dict[str, Any] = {"rows": 200, "options": EAGER | CACHED}
+    yield shards.check(first, **cached)
+    yield shards.check("with it in a new process: same bits", first, **cached)
+    job: dict[str, Any] = {"rows": 200, "options": EAGER | UNCACHED}
+    yield shards.check("without it: same bits", first, is_promised=False, **job)
 
 
 def check_compiled(folder: Path, options: Options) -> Iterator[Checked]:
-    """Compiled, with a cache that is cold, warm and another's; with an adapter; batch-invariant.
-
-    The checks that are not promised to give the same bits pass where they run: what they found
-    stands in the report.
-    """
-    shards = Shards(folder, options)
-    seen: dict[str, Answer] = {}
-    caches = {name: {"VLLM_CACHE_ROOT": str(folder / name)} for name in ("cache", "other")}
-
-    def look(name: str, against: str | None = None, **job: Any) -> Callable[[], Found]:
-        def found() -> Found:
-            seen[name] = answer = shards.sample(**job)
-            if against is None:
-                return _speed(answer)
-            return _same(seen.get(against), answer, is_promised=name in PROMISED)
-
-        return found
-
-    def checked(name: str, against: str | None = None, **job: Any) -> Checked:
-        return check_one("compiled", name, look(name, against, **job))
-
-    cold, other = caches["cache"], caches["other"]
-    yield checked("compiled, cold", environment=cold)
-    yield checked("compiled, warm: same bits", "compiled, cold", environment=cold)
-    yield checked("compiled anew: same bits", "compiled, cold", environment=other)
+    """Compiled, with a cache that is cold, warm and another's; with an adapter; batch-invariant."""
+    shards = Shards("compiled", folder, options)
+    cold, other = ({"VLLM_CACHE_ROOT": str(folder / name)} for name in ("cache", "other"))
+    first = "compiled, cold"
+    yield shards.check(first, environment=cold)
+    yield shards.check("compiled, warm: same bits", first, environment=cold)
+    yield shards.check("compiled anew: same bits", first, is_promised=False, environment=other)
     shutil.rmtree(folder / "other", ignore_errors=True)
-    yield checked("adapter, eager", adapter=True, options=EAGER)
-    yield checked("adapter again: same bits", "adapter, eager", adapter=True, options=EAGER)
-    if options.sampler == "vllm" and options.is_gpu:
-        job: dict[str, Any] = {"options": EAGER, "environment": INVARIANT}
-        yield checked("adapter, batch-invariant", adapter=True, **job)
-        name = "adapter, batch-invariant, again: same bits"
-        yield checked(name, "adapter, batch-invariant", adapter=True, **job)
-    yield checked("eager", options=EAGER)
-    if options.sampler == "vllm" and options.is_gpu:
-        yield checked("batch-invariant, eager", options=EAGER, environment=INVARIANT)
-
-
-PROMISED = ("compiled, warm: same bits", "adapter, batch-invariant, again: same bits")
+    adapter: dict[str, Any] = {"adapter": True, "options": EAGER}
+    yield shards.check("adapter, eager", **adapter)
+    yield shards.check("adapter again: same bits", "adapter, eager", is_promised=False, **adapter)
+    has_invariance = options.sampler == "vllm" and options.is_gpu
+    if has_invariance:
+        first = "adapter, batch-invariant"
+        yield shards.check(first, environment=INVARIANT, **adapter)
+        yield shards.check(f"{first}, again: same bits", first, environment=INVARIANT, **adapter)
+    yield shards.check("eager", options=EAGER)
+    if has_invariance:
+        yield shards.check("batch-invariant, eager", options=EAGER, environment=INVARIANT)
 
 
 def _speed(answer: Answer) -> Found:

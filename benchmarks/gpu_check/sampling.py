@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Failed, Options
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
 from mortal_steps.rollout.weight_sync.table import WEIGHT_SYNC
 
 ENGINES_AGREE_NATS = 1e-3
@@ -18,19 +17,13 @@ def check(folder: Path, options: Options) -> Iterator[Checked]:
     """For each engine: a check of each way of syncing; then one of the engines' agreement."""
     answers: dict[str, dict[str, Any]] = {}
     for engine, python in options.engines.items():
-        began = time.perf_counter()
-        try:
-            answers[engine] = options.ask(python, "syncing", folder, engine=engine)
-        except Failed as error:
-            yield Checked(
-                part="syncing",
-                name=engine,
-                passed=False,
-                took_s=time.perf_counter() - began,
-                measured=str(error),
-            )
-            continue
-        yield from _syncs(engine, answers[engine])
+
+        def look(engine: str = engine, python: str = python) -> Found:
+            answers[engine] = options.ask("syncing:synced", folder, python=python, engine=engine)
+            return Found()
+
+        asked = check_one("syncing", engine, look)
+        yield from _syncs(engine, answers[engine]) if asked.passed else [asked]
     if len(answers) > 1:
         yield _agreement(*answers.values())
 

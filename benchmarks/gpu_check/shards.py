@@ -1,14 +1,9 @@
-"""One engine that samples a shard twice: its tokens and log-probabilities as a digest, its speed.
-
-python -m benchmarks.gpu_check.shards '{"folder": "/tmp/x", "engine": "vllm", "model": "/tmp/m",
-    "rows": 4, "tokens": 8, "dtype": "float32", "options": {}, "probes": 0}'
-"""
+"""One engine that samples a shard twice: a digest of tokens and log-probabilities, the speed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +18,7 @@ PROMPT = 150
 """Tokens of each prompt; four rows have the same."""
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def sampled_twice(job: dict[str, Any]) -> dict[str, Any]:
     """Digests of the shard's two samplings, which are to be equal, and what they took."""
     rows, tokens = job["rows"], job["tokens"]
     build = ENGINES.load(job["engine"])
@@ -105,8 +100,3 @@ def _tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model)
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

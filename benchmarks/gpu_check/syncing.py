@@ -1,12 +1,7 @@
-"""One engine in a process of its own: every way of syncing, and fresh engines to compare with.
-
-python -m benchmarks.gpu_check.syncing '{"engine": "vllm", "folder": "/tmp/x"}'
-"""
+"""One engine in a process of its own: every way of syncing, and fresh engines to compare with."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,7 @@ PART_OF_MEMORY = 0.5
 """Of the GPU's, for each engine: what the ones before it leave behind is not free."""
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def synced(job: dict[str, Any]) -> dict[str, Any]:
     """Scores and greedy tokens with each of two versions, as `fresh` and for each way."""
     engine, folder = job["engine"], Path(job["folder"]) / job["engine"]
     models = [build_tiny_model(folder / f"model-{seed}", seed=seed) for seed in (1, 2)]
@@ -97,8 +92,3 @@ def _free_bytes() -> int:
     import torch
 
     return torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,12 +1,8 @@
-"""One size of model in one folder: an actor's side of the measurement, which starts a worker.
-
-python -m benchmarks.weights.measured JOB
-"""
+"""One size of model in one folder: an actor's side of the measurement, which starts a worker."""
 
 from __future__ import annotations
 
-import json
-import sys
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,8 +26,8 @@ MODULES = ["q_proj", "k_proj", "v_proj", "o_proj"]
 """What an adapter adapts."""
 
 
-def main() -> None:
-    job = json.loads(sys.argv[1])
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rounds of each method, beside a plain write and read of as many bytes."""
     torch.set_num_threads(job["threads"])
     disable_progress_bar()
     folder = Path(job["folder"])
@@ -39,42 +35,52 @@ def main() -> None:
     if job["rank"]:
         adapter = LoraConfig(task_type="CAUSAL_LM", r=job["rank"], target_modules=MODULES)
         model = get_peft_model(model, adapter).eval()
-    rounds = []
-    for method in job["methods"]:
-        rounds += _method(job, method, folder, Policy(model, tokenizer))
-    Path(job["output"]).write_text(json.dumps(rounds))
+    policy = Policy(model, tokenizer)
+    return [
+        {"method": method, **found}
+        for method in job["methods"]
+        for found in versions(
+            job, method, folder, policy, lambda: _plain(policy.trained, folder / "plain")
+        )
+    ]
 
 
-def _method(job: dict[str, Any], method: str, folder: Path, policy: Policy) -> list[dict[str, Any]]:
+def versions(
+    job: dict[str, Any],
+    method: str,
+    folder: Path,
+    policy: Policy,
+    beforehand: Callable[[], dict[str, float]],
+) -> list[dict[str, Any]]:
+    """Return what each of the job's rounds took, and what was measured of its weights beforehand.
+    One more round comes first: it starts the engine's paths, and takes new memory."""
     lora = {"r": job["rank"], "target_modules": MODULES, "publish": "adapter"}
     config = RunConfig.model_validate(
         {
-            "model": {"dtype": "float32", "max_model_len": 128},
+            "model": {"dtype": job["dtype"], "max_model_len": 128},
             "rollout": {
                 "engine": job["engine"],
+                "engine_options": job["engine_options"],
                 "weight_sync": method,
-                "canary_tolerance": 1e-2,
+                "canary_tolerance": job["canary_tolerance"],
             },
             "training": {"use_lora": True, "lora": lora} if job["rank"] else {},
         }
     )
     store = RunStore(folder / f"run-{method}")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
-    worker = Worker(job["python"], store.root, config, folder / "model")
+    worker = Worker(job["worker_python"], store.root, config, folder / "model")
     publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
-    tensors = [each.detach() for each in policy.model.parameters() if each.requires_grad]
     found = []
     for number in range(job["rounds"] + 1):
-        for tensor in tensors:
-            tensor.add_(1e-4)
-        plain = _plain(tensors, folder / "plain") if number else {}
-        measured = _sync(publisher, policy, worker, number)
+        for tensor in policy.trained:
+            tensor.mul_(1.01)
+        before = beforehand() if number else {}
+        found.append({**before, **_sync(publisher, policy, worker, number)})
         store.holding(f"weights/v{number}").remove_folder(f"weights/v{number}")
-        if number:  # the first one starts the engine's paths, and takes new memory
-            found.append({"method": method, **plain, **measured})
     worker.end()
     shared_memory.remove_folder(store.root)
-    return found
+    return found[1:]
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
@@ -106,8 +112,7 @@ def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> di
     began_io = _io()
     publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
     ended_io = _io()
-    request = {"path": reference.path, "sha256": reference.sha256, "version": version}
-    answer = worker.ask(request)
+    answer = worker.ask(dataclasses.asdict(reference))
     settle_s, _, _ = _timed(publisher.finish)
     return {
         "publish_s": publish_s - policy.score_s,
@@ -131,7 +136,3 @@ def _io() -> dict[str, int]:
     """Bytes that this process has passed to `write` and got from `read`, page cache included."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
-
-
-if __name__ == "__main__":
-    main()

@@ -20,6 +20,11 @@ class Policy:
         self.model, self.tokenizer = model, tokenizer
         self.score_s = self.score_cpu_s = 0.0
 
+    @property
+    def trained(self) -> list[Any]:
+        """The tensors that training changes."""
+        return [each.detach() for each in self.model.parameters() if each.requires_grad]
+
     def export_weights(self, folder: Path) -> Any:
         """See `Stepper`."""
         from mortal_steps.policy.algorithms.base import AdapterBase
