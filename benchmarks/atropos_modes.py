@@ -4,8 +4,6 @@ environment of its: the times that --benchmark prints, side by side.
     python -m benchmarks.atropos_modes [--engine vllm]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -8,8 +8,6 @@ without rewards, and by GRPO as the teacher has. All is done in this process, wh
 counted. Exit code 1 if a distilled student reaches less than 95 % of its teacher, held out.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 It imports nothing but what the job's function does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

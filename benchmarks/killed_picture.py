@@ -12,8 +12,6 @@ runs have recorded; the command fails if they, or any two rewards, differ.
               later step is saved
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

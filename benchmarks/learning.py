@@ -10,8 +10,6 @@ Exit code 1 if a claim does not hold:
     agent            greedy share of held-out safes that are opened rises by >= 0.7, to >= 0.9
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -4,8 +4,6 @@
 without it, the same loop runs bare. With `step_s`, idle workers wait that long in each step.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import partial

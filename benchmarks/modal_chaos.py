@@ -9,8 +9,6 @@ The plane is tests/modal_plane; what it proves and what not, its README says. Ex
 ends with other bits than the one that nothing happened to, or starts a second actor.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random

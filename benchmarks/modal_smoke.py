@@ -9,8 +9,6 @@ finds the GPUs and runs what it is given. The app has a name of its own, so that
 that runs are using; at the end app and run are removed, unless something failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Where results go: a table on the terminal, and a JSON file that names the machine as well."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

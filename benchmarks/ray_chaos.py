@@ -10,8 +10,6 @@ share its disk. Exits with 1 if a run ends with other bits than a local one that
 to, loses or doubles a train step, hangs, or if a worker that was replaced goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

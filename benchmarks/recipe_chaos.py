@@ -11,8 +11,6 @@ Exits with 1 if a stage ends with other bits, a step is doubled or lost, or a fl
 is left.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

@@ -9,8 +9,6 @@ of the final model, and every metric of each step that both log. For full traini
 where the run began. Exit code 1 if anything differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

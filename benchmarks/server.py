@@ -1,7 +1,5 @@
 """A Prefect server for measured runs, and runs that wait until it knows all about them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

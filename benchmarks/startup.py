@@ -7,8 +7,6 @@ there. The run is killed when the result of its first step is committed. CPU sec
 wall seconds where other programs use the machine. The light commands are measured as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

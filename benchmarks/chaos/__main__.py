@@ -10,8 +10,6 @@ Exits with 1 if a run ends with other bits than the run that nothing happened to
 a train step, samples or scores more again than was in flight at a kill, hangs or cannot be resumed.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

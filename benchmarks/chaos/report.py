@@ -1,7 +1,5 @@
 """What came of the kills: tables on the terminal, and a file."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path

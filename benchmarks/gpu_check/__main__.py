@@ -10,8 +10,6 @@ measured on the same hardware before, a figure that is more than 5 % worse fails
 no network, no Prefect server and no account. docs/gpu-check.md has what each load proves.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

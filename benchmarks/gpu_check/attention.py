@@ -3,8 +3,6 @@
 With short ones, torch's fastest kernels for attention add up in one order; with long ones in any.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,14 +1,12 @@
 """What a part is told, how it asks processes of its own, and what came of each check."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.jobs import Failed, ask
 
@@ -90,7 +88,7 @@ class Figure:
     def __str__(self) -> str:
         return f"{self.value:,.{1 if abs(self.value) >= 100 else 2}f} {self.unit}"
 
-    def worse_by(self, other: Figure) -> float:
+    def worse_by(self, other: Self) -> float:
         """Return by which part of the other it is worse; below 0 where it is better."""
         if not other.value:
             return 0.0

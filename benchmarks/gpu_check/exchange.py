@@ -1,7 +1,5 @@
 """A version on its way: digest, publish, and a worker that loads and proves it, alone in memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

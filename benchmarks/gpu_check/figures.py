@@ -6,8 +6,6 @@ FOLDER holds what `make gpu-check` wrote: its records of a GPU in full size repl
 same load on the same hardware.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path

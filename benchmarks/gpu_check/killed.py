@@ -1,7 +1,5 @@
 """A whole run on one GPU, actor and engine in turn, killed three times: the same bits?"""
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics

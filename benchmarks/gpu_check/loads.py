@@ -1,7 +1,5 @@
 """The loads, in the order of what they prove: each is what a machine can do in ten minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +12,8 @@ from benchmarks.gpu_check import (
     ranks,
     rates,
     repeats,
-    sampling,
     steps,
+    syncing,
     trained,
 )
 from benchmarks.gpu_check.checked import Checked, Options
@@ -69,7 +67,7 @@ LOADS: Mapping[int, Load] = {
         name="sampling with vLLM",
         parts=(
             Part(name="sampling", minutes=4.0, check=repeats.check_eager),
-            Part(name="syncing", minutes=3.0, check=sampling.check),
+            Part(name="syncing", minutes=3.0, check=syncing.check),
             Part(name="versions", minutes=2.5, check=_exchange),
         ),
     ),

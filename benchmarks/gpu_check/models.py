@@ -1,7 +1,5 @@
 """What is sampled with or trained: a model of real shape with random weights, or its adapter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

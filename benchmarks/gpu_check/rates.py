@@ -1,7 +1,5 @@
 """What the machine does by itself: copies, matrices, hashes, and memory mapped and given back."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

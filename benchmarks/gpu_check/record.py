@@ -1,7 +1,5 @@
 """What a load found, as a file; the one that later loads on the same hardware are held to."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -9,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -55,7 +53,7 @@ class Record:
     @classmethod
     def begin(
         cls, load: int, name: str, device: Mapping[str, Any], *, tiny: bool, commit: str | None
-    ) -> Record:
+    ) -> Self:
         """Return one without checks; `device` is what `describe_device` returns."""
         return cls(
             load=load,
@@ -71,7 +69,7 @@ class Record:
             checks=(),
         )
 
-    def with_checks(self, checks: Sequence[Checked]) -> Record:
+    def with_checks(self, checks: Sequence[Checked]) -> Self:
         """Return it with these checks, and with their figures."""
         named = {
             f"{checked.name}: {what}": figure

@@ -1,7 +1,5 @@
 """TRL's train step on a model of real size: seconds, arithmetic, and memory beside the forecast."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

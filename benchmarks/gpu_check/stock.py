@@ -1,7 +1,5 @@
 """Stock TRL beside a run: its own loop over the same rows, or training on what the run sampled."""
 
-from __future__ import annotations
-
 import os
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GRPO on a trained model, by MORTAL and by stock TRL in turn: bits, memory, seconds by stage."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

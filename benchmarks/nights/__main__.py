@@ -12,8 +12,6 @@ place. Exits with 1 if a night was lost or ended with other bits, a notice or a 
 missing, or a planted night was promoted.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

@@ -1,7 +1,5 @@
 """HTTP services on this machine: each answers requests with the text that a function returns."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """A judge as reward functions ask one: an HTTP service on this machine, which can be away."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

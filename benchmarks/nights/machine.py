@@ -1,8 +1,6 @@
 """The machine of the nights: a server and a worker that are started again when they end, as systemd
 would do it, and everything that those start."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

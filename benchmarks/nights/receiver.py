@@ -1,7 +1,5 @@
 """Whom notices go to: an HTTP server that keeps each with its time, and shows them as a page."""
 
-from __future__ import annotations
-
 import html
 import time
 from dataclasses import dataclass

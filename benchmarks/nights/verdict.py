@@ -1,7 +1,5 @@
 """Judges the nights: what each of them left, compared with the same night without faults."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import time

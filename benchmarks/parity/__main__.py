@@ -15,8 +15,6 @@ state ids and the state, too. With GRPO, dialogues with tools are drawn besides:
 `benchmarks.parity.tools`.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import time
@@ -60,15 +58,8 @@ def main() -> int:
         console.print(str(dialogues[-1]))
     drawn = f"{args.algorithm}, seed {args.seed}"
     _report(drawn, trials, dialogues, time.perf_counter() - began)
-    write_results(
-        args.output,
-        {
-            "seed": args.seed,
-            "algorithm": args.algorithm,
-            "trials": trials,
-            "with_tools": dialogues,
-        },
-    )
+    results = {"trials": trials, "with_tools": dialogues}
+    write_results(args.output, {"seed": args.seed, "algorithm": args.algorithm, **results})
     outcomes = [*(each.outcome for each in trials), *(each.outcome for each in dialogues)]
     return any(outcome in ("different", "failed") for outcome in outcomes)
 

@@ -7,8 +7,6 @@ The loop and the workers are those of `mortal train`, without Prefect. `none` sa
 alone; `waits` is `checkpoints.background = false`.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os

@@ -9,8 +9,6 @@ that takes 12 GB, with `--optim sgd`, which keeps no state, 8 GB. Memory is what
 with no other and what is no file's (RssAnon), seen every 5 ms.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import threading

@@ -5,8 +5,6 @@
 Everything is real: a Prefect server, a worker, the shipped deployments, a headless Chromium.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

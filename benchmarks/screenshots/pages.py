@@ -1,7 +1,5 @@
 """Which pages are taken, and how: one entry a picture."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Beside the pretrained model, and on rows, all have one thread, and TRL runs as a
 it, and keeping its memory as MORTAL's workers do.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """What a training took, and the table that compares them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ updates, or learns from rows. The options are those MORTAL hands to TRL, the row
 weights the same.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

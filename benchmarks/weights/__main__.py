@@ -19,8 +19,6 @@ from the mapped file, which is no read. `worker GB`: its own memory once it has 
 that it ever had, with what it shares with the actor or the page cache.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

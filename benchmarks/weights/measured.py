@@ -1,9 +1,6 @@
 """One size of model in one folder: an actor's side of the measurement, which starts a worker."""
 
-from __future__ import annotations
-
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.weights.shapes import build
-from benchmarks.weights.sides import Policy, Worker
+from benchmarks.weights.sides import Policy, Worker, timed
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.publishing import Publisher
@@ -103,17 +100,17 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
 
     found: dict[str, float] = {"num_bytes": sum(map(len, views))}
     for name, action in {"write": write, "read": read}.items():
-        found[f"plain_{name}_s"], found[f"plain_{name}_cpu_s"], _ = _timed(action)
+        found[f"plain_{name}_s"], found[f"plain_{name}_cpu_s"], _ = timed(action)
     path.unlink()
     return found
 
 
 def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> dict[str, Any]:
     began_io = _io()
-    publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
+    publish_s, publish_cpu_s, reference = timed(lambda: publisher.publish(policy, version))
     ended_io = _io()
     answer = worker.ask(dataclasses.asdict(reference))
-    settle_s, _, _ = _timed(publisher.finish)
+    settle_s, _, _ = timed(publisher.finish)
     return {
         "publish_s": publish_s - policy.score_s,
         "publish_cpu_s": publish_cpu_s - policy.score_cpu_s,
@@ -123,13 +120,6 @@ def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> di
         "publish_read": ended_io["rchar"] - began_io["rchar"],
         **answer,
     }
-
-
-def _timed(action: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds, CPU seconds of this process, and what it returns."""
-    began, began_cpu = time.perf_counter(), time.process_time()
-    value = action()
-    return time.perf_counter() - began, time.process_time() - began_cpu, value
 
 
 def _io() -> dict[str, int]:
