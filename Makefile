@@ -144,7 +144,7 @@ chaos-ray: venv ray-env  ## The same on a Ray cluster of three nodes here: worke
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ray_chaos $(if $(FAULTS),--faults $(FAULTS))
 
 modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node?
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.modal_vllm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v tests/scenarios/modal/test_vllm.py
 
 bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.overhead

@@ -4,18 +4,17 @@ environment of its: the times that --benchmark prints, side by side.
     python -m benchmarks.atropos_modes [--engine vllm]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.output import folder_for
 from mortal.terminal.bridge_times import memory, stage_times
+from mortal_steps.report.markdown import table
 from mortal_steps.runs.run import find_run
 from tests.support.atropos.modes import MODES, arguments
 from tests.support.atropos.peer import free_ports, has_atropos, make_model, real_peer
@@ -63,13 +62,10 @@ def main() -> None:
         engine = (*engine, "--vllm-python", str(VLLM_PYTHON))
     rows = []
     for mode in MODES:
-        with tempfile.TemporaryDirectory() as scratch:
-            os.environ["MORTAL_STATE_DIR"] = str(Path(scratch) / "state")
-            rows.append(measure(mode, engine, Path(scratch)))
-    print("| " + " | ".join(rows[0]) + " |")
-    print("|---" * len(rows[0]) + "|")
-    for row in rows:
-        print("| " + " | ".join(row.values()) + " |")
+        with folder_for("atropos-modes") as folder:
+            os.environ["MORTAL_STATE_DIR"] = str(folder / "state")
+            rows.append(measure(mode, engine, folder))
+    print(table(list(rows[0]), [list(row.values()) for row in rows], "l" * len(rows[0])))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ were a problem; the bootstrap over problems; that of the normal distribution ove
 an evaluation is shown with (`interval_of`).
 """
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
 import numpy as np
 
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import command_line, console, results_table, write_results
 from mortal_steps.statistics.intervals import Z, bootstrap, interval_of, wilson
 
 SETTINGS = [
@@ -58,15 +57,11 @@ KINDS: dict[str, Callable[[Scores, int, Sequence[int]], Ends]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__)
+    parser = command_line("coverage", __doc__)
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--seed", type=int, default=0)
-    add_output_option(parser, "coverage")
     args = parser.parse_args()
-    table = results_table(
-        f"intervals that hold the true rate, of {args.trials}", "problems, k, true rate", *KINDS
-    )
-    rows = []
+    rows, told = [], []
     for number, (problems, k, rate) in enumerate(SETTINGS):
         held = dict.fromkeys(KINDS, 0)
         for trial in range(args.trials):
@@ -77,8 +72,9 @@ def main() -> None:
                 held[name] += low <= rate <= high
         shares = {name: count / args.trials for name, count in held.items()}
         rows.append({"problems": problems, "k": k, "rate": rate, **shares})
-        table.add_row(f"{problems}, {k}, {rate:g}", *(f"{each:.2f}" for each in shares.values()))
-    console.print(table)
+        cells = {name: f"{share:.2f}" for name, share in shares.items()}
+        told.append({"problems, k, true rate": f"{problems}, {k}, {rate:g}", **cells})
+    console.print(results_table(f"intervals that hold the true rate, of {args.trials}", told))
     write_results(args.output, {"rows": rows})
 
 

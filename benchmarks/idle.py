@@ -1,7 +1,5 @@
 """Workers that do nothing, or wait: what is left of a run is its orchestration."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
@@ -119,7 +117,7 @@ class IdleCompute:
         path = f"checkpoints/step-{step}"
         return Checkpoint(step=step, path=path, sha256=NOTHING, state_id=NOTHING, timing=timing)
 
-    def _save_final(self) -> FinalModel:
+    def _save_final(self, step: int) -> FinalModel:
         with self._store.committing_folder("final") as folder:
             (folder / "nothing").touch()
         return FinalModel(

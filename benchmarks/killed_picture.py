@@ -4,23 +4,19 @@
                                         [--set KEY=VALUE ...]
 
 Both runs are real `mortal` commands in a folder of their own. A kill hits every process of the
-command at once, as a power cut would. The digests in the picture are those that `mortal show` reads
-from the two runs; the command fails if they, or any two rewards, differ.
+command at once, as a power cut would. The digests in the picture are those that the two
+runs have recorded; the command fails if they, or any two rewards, differ.
 
     letters   the README's picture: a small model, killed after steps that are as far apart
     smollm    a pretrained model, killed while it samples, while it trains, and while the state of a
               later step is saved
 """
 
-from __future__ import annotations
-
 import argparse
-import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.jobs import ROOT
+from benchmarks.output import folder_for
+from mortal_steps.report.curve import WINDOW, means
+from mortal_steps.runs.logs import METRICS, read_lines
+from mortal_steps.runs.run import find_run
 
 PICTURES = ROOT / "docs" / "pictures"
-WINDOW = 10
-"""Steps of the running mean."""
 SAMPLING, TRAINING, SAVING = "generate", "train_step", "checkpoint"
 
 
@@ -43,8 +41,8 @@ class Demo:
     steps: int
     kills: int
     """After how many steps, as far apart as possible, where `stages` names none."""
-    window: int
-    """Steps of the running mean."""
+    is_long: bool
+    """Whether the picture shows running means."""
     output: Path
     settings: Sequence[str] = ()
     stages: Sequence[tuple[int, str]] = ()
@@ -56,14 +54,14 @@ DEMOS = {
         config="deployments/configs/demo.toml",
         steps=150,
         kills=4,
-        window=WINDOW,
+        is_long=True,
         output=PICTURES / "killed.svg",
     ),
     "smollm": Demo(
         config="deployments/configs/smollm.toml",
         steps=20,
         kills=3,
-        window=1,
+        is_long=False,
         output=PICTURES / "killed-smollm.svg",
         settings=("checkpoints.save_steps=6",),
         stages=((3, SAMPLING), (8, TRAINING), (12, SAVING)),
@@ -84,12 +82,12 @@ class Outcome:
 
 
 class Ground:
-    """A folder for the runs, with a Prefect server of its own."""
+    """A folder for the runs of a configuration, each of which starts a Prefect server there."""
 
-    def __init__(self, folder: Path, steps: int, config: str = DEMOS["letters"].config) -> None:
+    def __init__(self, folder: Path, config: str, settings: Sequence[str]) -> None:
         self._runs = folder / "runs"
-        self._steps = steps
         self._config = config
+        self._options = [word for setting in settings for word in ("--set", setting)]
         self._env = {
             **{name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"},
             "MORTAL_STATE_DIR": str(folder / "state"),
@@ -97,14 +95,10 @@ class Ground:
             "HF_HUB_OFFLINE": "1",
         }
 
-    def train(
-        self, run_id: str, kill_at: Sequence[tuple[int, str]], settings: Sequence[str] = ()
-    ) -> Outcome:
+    def train(self, run_id: str, kill_at: Sequence[tuple[int, str]]) -> Outcome:
         """Run the demo; end it by SIGKILL after each of these steps, in its stage if one is named,
         and resume it."""
-        settings = [f"training.max_steps={self._steps}", *settings]
-        options = [word for setting in settings for word in ("--set", setting)]
-        command = ["train", self._config, "--run-id", run_id, *options]
+        command = ["train", self._config, "--run-id", run_id, *self._options]
         killed = []
         for step, stage in kill_at:
             process = self._mortal(*command)
@@ -114,27 +108,21 @@ class Ground:
                 time.sleep(0.02)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            killed.append((self._steps_done(run_id), stage))
+            killed.append((len(self._metrics(run_id)), stage))
             print(f"{run_id}: killed after step {killed[-1][0]} {stage}".rstrip(), flush=True)
             command = ["resume", run_id]
         if self._mortal(*command).wait() != 0:
             raise RuntimeError(f"{run_id} failed")
-        shown = subprocess.run(
-            self._command("show", run_id, "--json"),
-            check=True,
-            capture_output=True,
-            cwd=ROOT,
-            env=self._env,
-        )
-        summary = json.loads(shown.stdout)
-        print(f"{run_id}: {summary['status']}, sha256 {summary['final_weights_sha256']}")
-        rewards = [row["reward"] for row in self.metrics(run_id)]
-        return Outcome(rewards=rewards, sha256=summary["final_weights_sha256"], killed_at=killed)
+        final = find_run(self._runs, run_id).manifest.final
+        assert final is not None
+        print(f"{run_id}: sha256 {final.weights_sha256}")
+        rewards = [row["reward"] for row in self._metrics(run_id)]
+        return Outcome(rewards=rewards, sha256=final.weights_sha256, killed_at=killed)
 
     def _mortal(self, *words: str) -> subprocess.Popen[bytes]:
         """Start a command in its own process group, so that a kill reaches its workers, too."""
         return subprocess.Popen(
-            self._command(*words),
+            [sys.executable, "-m", "mortal", *words, "--runs-dir", str(self._runs)],
             cwd=ROOT,
             env=self._env,
             stdin=subprocess.DEVNULL,
@@ -143,47 +131,35 @@ class Ground:
             process_group=0,
         )
 
-    def _command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "mortal", *words, "--runs-dir", str(self._runs)]
-
     def _is_in(self, run_id: str, step: int, stage: str) -> bool:
         """Whether so many steps are done, and the stage goes on that is named: a step's samples are
         there once they are whole, and so are its results and a checkpoint."""
-        done = self._steps_done(run_id)
+        done = len(self._metrics(run_id))
         if done < step or not stage:
             return done >= step
-        folder = self.run_dir(run_id) / "steps" / f"{done:06d}"
+        folder = self._runs / run_id / "steps" / f"{done:06d}"
         if stage == SAMPLING:
             return (folder / "batch.json").exists() and not any(folder.glob("generations-*"))
         if stage == TRAINING:
             return any(folder.glob("rewards-*")) and not (folder / "result.json").exists()
-        return any((self.run_dir(run_id) / "checkpoints").glob(".*"))
+        return any((self._runs / run_id / "checkpoints").glob(".*"))
 
-    def _steps_done(self, run_id: str) -> int:
-        return len(self.metrics(run_id))
-
-    def run_dir(self, run_id: str) -> Path:
-        """Of a run."""
-        return self._runs / run_id
-
-    def metrics(self, run_id: str) -> list[dict[str, Any]]:
-        """Return the rows of metrics.jsonl so far."""
-        log = self.run_dir(run_id) / "metrics.jsonl"
-        whole = log.read_text().split("\n")[:-1] if log.exists() else []
-        return [json.loads(line) for line in whole]
+    def _metrics(self, run_id: str) -> list[dict[str, Any]]:
+        return read_lines(self._runs / run_id / METRICS)
 
 
-def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None:
-    """Write the picture as SVG: both running means, the kills, the digests."""
+def draw(path: Path, undisturbed: Outcome, killed: Outcome, *, is_long: bool) -> None:
+    """Write the picture as SVG: both rewards or their running means, the kills, the digests."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
+    shown = means if is_long else list[float]
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     axes = figure.add_subplot()
     steps = range(1, len(undisturbed.rewards) + 1)
     axes.plot(
         steps,
-        running_means(undisturbed.rewards, window),
+        shown(undisturbed.rewards),
         color="#9ecae1",
         linewidth=7,
         solid_capstyle="round",
@@ -191,7 +167,7 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None
     )
     axes.plot(
         steps,
-        running_means(killed.rewards, window),
+        shown(killed.rewards),
         color="#08306b",
         linewidth=1.6,
         label=f"killed {len(killed.killed_at)} times: final model sha256 {killed.sha256[:16]}…",
@@ -208,7 +184,7 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None
             color="#d94801",
             fontsize=8,
         )
-    label = "reward" if window == 1 else f"reward, mean of {window} steps"
+    label = f"reward, mean of {WINDOW} steps" if is_long else "reward"
     axes.set(xlabel="train step", ylabel=label, xlim=(1, len(steps)))
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left", prop={"family": "monospace", "size": 8}, framealpha=1)
@@ -216,12 +192,6 @@ def draw(path: Path, undisturbed: Outcome, killed: Outcome, window: int) -> None
     # Without a date and with fixed ids, the same runs give the same file.
     with rc_context({"svg.hashsalt": "mortal"}):
         figure.savefig(path, format="svg", metadata={"Date": None})
-
-
-def running_means(values: list[float], window: int = WINDOW) -> list[float]:
-    """Mean of the last `window` values, or of as many as there are."""
-    windows = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
-    return [sum(window) / len(window) for window in windows]
 
 
 def main() -> None:
@@ -232,21 +202,21 @@ def main() -> None:
     parser.add_argument("--kills", type=int, help="of letters")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--set", action="append", default=[], help="of both runs", dest="settings")
-    parser.add_argument("--keep", type=Path, help="folder for the runs; default: a temporary one")
+    parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     options = parser.parse_args()
     demo = DEMOS[options.demo]
     steps, kills = options.steps or demo.steps, options.kills or demo.kills
     apart = [(steps * kill // (kills + 1), "") for kill in range(1, kills + 1)]
     kill_at = [(step, stage) for step, stage in demo.stages if step < steps] or apart
-    settings = [*demo.settings, *options.settings]
-    with tempfile.TemporaryDirectory(prefix="mortal-picture-") as folder:
-        ground = Ground(options.keep or Path(folder), steps, demo.config)
-        undisturbed = ground.train("undisturbed", [], settings)
-        killed = ground.train("killed", kill_at, settings)
+    settings = [f"training.max_steps={steps}", *demo.settings, *options.settings]
+    with folder_for("mortal-picture", keep=options.keep) as folder:
+        ground = Ground(folder, demo.config, settings)
+        undisturbed = ground.train("undisturbed", [])
+        killed = ground.train("killed", kill_at)
     if undisturbed.rewards != killed.rewards or undisturbed.sha256 != killed.sha256:
         sys.exit("the two runs differ")
     output = options.output or demo.output
-    draw(output, undisturbed, killed, demo.window)
+    draw(output, undisturbed, killed, is_long=demo.is_long)
     print(f"drawn: {output}")
 
 

@@ -10,20 +10,19 @@ Exit code 1 if a claim does not hold:
     agent            greedy share of held-out safes that are opened rises by >= 0.7, to >= 0.9
 """
 
-from __future__ import annotations
-
-import argparse
-import json
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.output import RESULTS, write_results
+from benchmarks.jobs import ROOT
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
+from mortal_steps.report.summary import summarize
+from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.run import find_run
 
-CONFIGS = Path(__file__).parent.parent / "deployments" / "configs"
+CONFIGS = ROOT / "deployments" / "configs"
 
 ACCURACY = {
     "demo": "exact_match",
@@ -64,55 +63,54 @@ class Outcome:
 
 def run(config: str, seed: int, runs_dir: Path) -> Outcome:
     """One run of a shipped configuration."""
-    mortal = [sys.executable, "-m", "mortal"]
     run_id = f"{config}-{seed}".replace("_", "-")
-    place = ["--runs-dir", str(runs_dir)]
     began = time.monotonic()
-    command = ["train", str(CONFIGS / f"{config}.toml"), "--run-id", run_id, *place]
-    subprocess.run([*mortal, *command, "--set", f"seed={seed}"], check=True)
+    command = [sys.executable, "-m", "mortal", "train", str(CONFIGS / f"{config}.toml")]
+    options = ["--run-id", run_id, "--runs-dir", str(runs_dir), "--set", f"seed={seed}"]
+    subprocess.run([*command, *options], check=True)
     seconds = time.monotonic() - began
-    shown = subprocess.run(
-        [*mortal, "show", run_id, *place, "--json"], check=True, capture_output=True
-    )
-    summary = json.loads(shown.stdout)
-    accuracy = ACCURACY[config]
-    lines = (runs_dir / run_id / "evaluations.jsonl").read_text().splitlines()
+    trained = find_run(runs_dir, run_id)
+    summary, evaluations = summarize(trained), trained.logs.read(EVALUATIONS)
+    assert summary.reward_trend and summary.final_weights_sha256
     return Outcome(
         config=config,
         seed=seed,
-        reward_first20=summary["reward_trend"]["first"],
-        reward_last20=summary["reward_trend"]["last"],
-        eval_start=json.loads(lines[0])[accuracy],
-        eval_end=summary["eval"][accuracy],
+        reward_first20=summary.reward_trend["first"],
+        reward_last20=summary.reward_trend["last"],
+        eval_start=evaluations[0][ACCURACY[config]],
+        eval_end=evaluations[-1][ACCURACY[config]],
         seconds=seconds,
-        sha256=summary["final_weights_sha256"],
+        sha256=summary.final_weights_sha256,
     )
 
 
 def main() -> None:
     """Run them all, print a table, fail if a claim does not hold."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line("learning", __doc__)
     parser.add_argument("--configs", nargs="+", default=[*ACCURACY])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--runs-dir", type=Path, help="default: a temporary folder")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        runs_dir = arguments.runs_dir or Path(scratch)
+    with folder_for("learning") as folder:
+        runs_dir = arguments.runs_dir or folder
         outcomes = [
             run(config, seed, runs_dir) for config in arguments.configs for seed in arguments.seeds
         ]
-    heading = f"{'config':<16}{'seed':>5}{'reward first 20 -> last 20':>28}"
-    print(f"\n{heading}{'greedy start -> end':>22}{'seconds':>9}  holds")
-    for outcome in outcomes:
-        rewards = f"{outcome.reward_first20:.3f} -> {outcome.reward_last20:.3f}"
-        greedy = f"{outcome.eval_start:.3f} -> {outcome.eval_end:.3f}"
-        print(
-            f"{outcome.config:<16}{outcome.seed:>5}{rewards:>28}{greedy:>22}"
-            f"{outcome.seconds:>9.0f}  {'yes' if outcome.holds else 'NO'}  {outcome.sha256[:12]}"
-        )
-    write_results(RESULTS / "learning.json", {"runs": outcomes})
+    rows = [
+        {
+            "config": outcome.config,
+            "seed": str(outcome.seed),
+            "reward first 20 -> last 20": f"{outcome.reward_first20:.3f} -> "
+            f"{outcome.reward_last20:.3f}",
+            "greedy start -> end": f"{outcome.eval_start:.3f} -> {outcome.eval_end:.3f}",
+            "seconds": f"{outcome.seconds:.0f}",
+            "holds": "yes" if outcome.holds else "NO",
+            "sha256": outcome.sha256[:12],
+        }
+        for outcome in outcomes
+    ]
+    console.print(results_table("what the demos learned", rows, left=["config"]))
+    write_results(arguments.output, {"runs": outcomes})
     sys.exit(0 if all(outcome.holds for outcome in outcomes) else 1)
 
 

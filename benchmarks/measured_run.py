@@ -1,12 +1,8 @@
-"""A run in a process of its own, with a stamp for each step.
-
-python -m benchmarks.measured_run JOB
+"""A run with a stamp for each step, in a process of its own.
 
 `config` and `overrides` of the job name the run. `prefect` says whether it is a flow on the server;
 without it, the same loop runs bare. With `step_s`, idle workers wait that long in each step.
 """
-
-from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +14,6 @@ from unittest import mock
 from prefect import flow
 
 from benchmarks.idle import IdleCompute
-from benchmarks.jobs import answer_job
 from benchmarks.meter import StepMeter
 from mortal_flows import grpo_train
 from mortal_steps.orchestration.driver import open_session
@@ -75,7 +70,3 @@ def _as_flow(config: RunConfig, meter: StepMeter) -> str:
     if not state.is_completed():
         raise SystemExit(f"the run ended as {state!r}")
     return str(state.state_details.flow_run_id)
-
-
-if __name__ == "__main__":
-    answer_job(measure)

@@ -1,7 +1,5 @@
 """Clock, CPU and memory of this process at the start of every step."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Sequence

@@ -9,20 +9,17 @@ The plane is tests/modal_plane; what it proves and what not, its README says. Ex
 ends with other bits than the one that nothing happened to, or starts a second actor.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.output import console
+from benchmarks.output import console, folder_for
 from tests.modal_plane.plane import ModalPlane
 from tests.support.chaos.comparison import Digests, digests
 from tests.support.modal.fire import ACTOR, NODE, ROLLOUT, SINGLE_NODE, Fire, FlowEndedError
@@ -45,8 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the blows")
     args = parser.parse_args()
     rng, hit, faults = random.Random(args.seed), Counter[str](), list[str]()
-    with tempfile.TemporaryDirectory(prefix="chaos-modal-") as name:
-        folder = Path(name)
+    with folder_for("chaos-modal") as folder:
         options = ("--env", "HF_HUB_OFFLINE=1", "--env", "OMP_NUM_THREADS=1")
         with ModalPlane(folder / "plane", *hidden_sources(), *options) as plane:
             plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})

@@ -9,21 +9,18 @@ finds the GPUs and runs what it is given. The app has a name of its own, so that
 that runs are using; at the end app and run are removed, unless something failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from modal.config import config as modal_config
 
-from benchmarks.output import console
+from benchmarks.output import console, folder_for
 from tests.support.chaos.project import write_project
 
 APP = "mortal-smoke"
@@ -51,10 +48,10 @@ def main() -> None:
         console.print("skipped: this machine has no token of a Modal account; `modal setup`")
         return
     run_id = f"smoke-{time.strftime('%Y%m%d-%H%M%S')}"
-    with tempfile.TemporaryDirectory(prefix="modal-smoke-") as name:
-        shown = _train(Path(name), run_id, engine)
-    _modal("app", "stop", APP, "--yes")
-    _modal("volume", "rm", VOLUME, run_id, "--recursive")
+    with folder_for("modal-smoke") as folder:
+        shown = _train(folder, run_id, engine)
+    _run(Path.cwd(), "modal", "app", "stop", APP, "--yes")
+    _run(Path.cwd(), "modal", "volume", "rm", VOLUME, run_id, "--recursive")
     cost = shown["cost"]
     parts = ", ".join(f"{kind} {dollars:.4f}" for kind, dollars in cost["by_kind"].items())
     console.print(f"{run_id} is complete and was fetched: {shown['step']} steps, {engine}, {GPU}")
@@ -68,21 +65,13 @@ def _train(folder: Path, run_id: str, engine: str) -> dict[str, Any]:
         file.write(ON_MODAL)
     settings = [f"training.max_steps={NUM_STEPS}", f"rollout.engine={engine}"]
     overrides = [part for setting in settings for part in ("--set", setting)]
-    _mortal(folder, "deploy", "chaos.toml")
-    _mortal(folder, "train", "chaos.toml", "--run-id", run_id, *overrides)
-    _mortal(folder, "fetch", run_id, "--runs-dir", "fetched", "--volume", VOLUME)
-    shown = json.loads(_mortal(folder, "show", run_id, "--runs-dir", "fetched", "--json"))
+    _run(folder, "mortal", "deploy", "chaos.toml")
+    _run(folder, "mortal", "train", "chaos.toml", "--run-id", run_id, *overrides)
+    _run(folder, "mortal", "fetch", run_id, "--runs-dir", "fetched", "--volume", VOLUME)
+    shown = json.loads(_run(folder, "mortal", "show", run_id, "--runs-dir", "fetched", "--json"))
     if shown["status"] != "completed" or not (folder / "fetched" / run_id / "final").is_dir():
         sys.exit(f"the run is not complete: {shown}")
     return dict(shown)
-
-
-def _mortal(folder: Path, *arguments: str) -> str:
-    return _run(folder, "mortal", *arguments)
-
-
-def _modal(*arguments: str) -> None:
-    _run(Path.cwd(), "modal", *arguments)
 
 
 def _run(folder: Path, program: str, *arguments: str) -> str:

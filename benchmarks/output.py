@@ -1,7 +1,5 @@
 """Where results go: a table on the terminal, and a JSON file that names the machine as well."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses
@@ -11,7 +9,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,28 +29,43 @@ def say(line: str) -> None:
 
 
 @contextlib.contextmanager
-def folder_for(keep: Path | None, name: str) -> Iterator[Path]:
-    """Yield the folder to `keep`, which must not exist; without one, a temporary folder."""
+def folder_for(
+    name: str, *, keep: Path | None = None, within: Path | None = None
+) -> Iterator[Path]:
+    """Yield the folder to `keep`, which must not exist; without one, a temporary folder, `within`
+    another one if that is named."""
     if keep is not None:
         keep.mkdir(parents=True)
         yield keep.absolute()
     else:
-        with tempfile.TemporaryDirectory(prefix=f"{name}-") as temporary:
+        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=within) as temporary:
             yield Path(temporary)
 
 
-def results_table(title: str, *headings: str, left: Collection[str] = ()) -> Table:
-    """Return an empty table: numbers stand on the right, the columns in `left` on the left."""
+def results_table(
+    title: str, rows: Sequence[Mapping[str, str]], left: Collection[str] = ()
+) -> Table:
+    """Return a table of the rows, whose cells are by heading: numbers stand on the right, the
+    columns in `left` on the left."""
     table = Table(title=title, title_justify="left")
-    for heading in headings:
+    for heading in rows[0] if rows else ():
         table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
     return table
 
 
-def add_output_option(parser: argparse.ArgumentParser, name: str) -> None:
-    """`--output`, by default `results/<name>.json`; an absolute path, wherever the process goes."""
-    default = RESULTS / f"{name}.json"
+def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of `python -m benchmarks.NAME`, with `--output`, by default
+    `results/NAME.json`; an absolute path, wherever the process goes."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    default = RESULTS / f"{name.replace('.', '-')}.json"
     parser.add_argument("--output", type=lambda path: Path(path).absolute(), default=default)
+    return parser
 
 
 def write_results(path: Path, results: Mapping[str, Any], *, told: bool = True) -> None:
@@ -72,13 +85,14 @@ def _machine() -> dict[str, Any]:
         "load_1min": round(os.getloadavg()[0], 2),
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **{name: _version(name) for name in PACKAGES},
+        **{name: version_of(name) for name in PACKAGES},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Return the version that is installed; None for what is not there."""
     try:
         return version(package)
-    except PackageNotFoundError:  # a machine for `gpu_check` has no Prefect
+    except PackageNotFoundError:
         return None

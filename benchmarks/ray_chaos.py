@@ -10,19 +10,15 @@ share its disk. Exits with 1 if a run ends with other bits than a local one that
 to, loses or doubles a train step, hangs, or if a worker that was replaced goes on.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import os
 import random
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from benchmarks.chaos.table import added, kills_of, places_table, work_table
-from benchmarks.output import add_output_option, console, say, write_results
+from benchmarks.chaos.report import report, told
+from benchmarks.output import command_line, folder_for, say
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos.run import ChaosError
 from tests.support.chaos.schedule import Shot, Volley
@@ -40,37 +36,37 @@ def main() -> None:
     os.environ.update(QUIET_PREFECT)
     judged: list[Judged] = []
     broken: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="chaos-ray-") as name:
-        folder = Path(name)
+    with (
+        folder_for("chaos-ray") as folder,
+        KillableServer(folder) as server,
+        Cluster(folder / "cluster") as cluster,
+    ):
+        os.environ.update(cluster.environment)
+        others = {"head": lost_head(cluster)}
+        for worker in WORKERS:
+            others.update(faults_of(cluster, worker))
         try:
-            with KillableServer(folder) as server, Cluster(folder / "cluster") as cluster:
-                os.environ.update(cluster.environment)
-                others = {"head": lost_head(cluster)}
-                for worker in WORKERS:
-                    others.update(faults_of(cluster, worker))
-                variant = Variant(
-                    *("plain", folder, server, args.steps, say),
-                    settings=cluster.settings,
-                    others=others,
-                )
-                variant.reference()
-                for run in variant.under_fire(_volleys(args.seed, args.faults, list(others))):
-                    judged.append(run)
-                    broken += [f"{run.outcome.run_id}: {fault}" for fault in run.faults]
-                    say(f"{run.outcome.run_id}: {run.faults or 'the same bits'}")
+            variant = Variant(
+                *("plain", folder, server, args.steps, say),
+                settings=cluster.settings,
+                others=others,
+            )
+            variant.reference()
+            for run in variant.under_fire(_volleys(args.seed, args.faults, list(others))):
+                judged.append(run)
+                broken += told("on Ray", run)
         except ChaosError as error:
             broken.append(str(error))
     broken += Fault.unmended
-    _report(judged, args.output, args.seed, broken)
+    report({"on Ray": judged}, args.output, args.seed, broken)
     sys.exit(1 if broken else 0)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Runs on a local Ray cluster, hit.")
+    parser = command_line("ray_chaos", __doc__)
     parser.add_argument("--faults", type=int, default=20, help="so many, over all runs")
     parser.add_argument("--steps", type=int, default=240, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
-    add_output_option(parser, "ray_chaos")
     return parser.parse_args()
 
 
@@ -86,20 +82,6 @@ def _volleys(seed: int, count: int, others: list[str]) -> Iterator[Volley]:
         fraction = rng.uniform(0.0, 0.9)
         stage = rng.choice(stages)
         yield (Shot(victims=(victim,), stage=stage, moment="inside", fraction=fraction),)
-
-
-def _report(judged: list[Judged], output: Path, seed: int, broken: list[str]) -> None:
-    outcomes = [run.outcome for run in judged]
-    resumed = sum(outcome.resumed for outcome in outcomes)
-    work, kills = added([run.work for run in judged]), kills_of(outcomes)
-    console.print(places_table(kills))
-    console.print(work_table([("on Ray", len(outcomes), len(kills), resumed, work)]))
-    for outcome in outcomes:
-        for error in outcome.gave_up:
-            console.print(f"{outcome.run_id} ended by itself: {error}", markup=False)
-    console.print("\n".join(broken) or f"{len(kills)} faults: every run ended with the same bits")
-    runs = [{"outcome": run.outcome, "work": run.work, "faults": run.faults} for run in judged]
-    write_results(output, {"seed": seed, "faults": broken, "runs": runs})
 
 
 if __name__ == "__main__":

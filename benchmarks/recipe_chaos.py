@@ -11,8 +11,6 @@ Exits with 1 if a stage ends with other bits, a step is doubled or lost, or a fl
 is left.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -22,13 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.output import (
-    add_output_option,
-    console,
-    folder_for,
-    results_table,
-    write_results,
-)
+from benchmarks.output import command_line, console, folder_for, results_table, say, write_results
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos.recipe import (
     END,
@@ -48,14 +40,14 @@ def main() -> None:
     args = _parse()
     os.environ.update(QUIET_PREFECT, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")
     killed: Counter[Kill] = Counter()
-    with folder_for(args.keep, "recipe-chaos") as folder, KillableServer(folder) as server:
+    with folder_for("recipe-chaos", keep=args.keep) as folder, KillableServer(folder) as server:
         recipes, faults = _campaign(folder, server, args.kills, random.Random(args.seed), killed)
     _report(killed)
     results: dict[str, Any] = {"seed": args.seed, "recipes": recipes, "faults": faults}
     kills = [{"killed": one.victim, "in": one.place, "times": killed[one]} for one in killed]
     write_results(args.output, {**results, "kills": kills})
-    _say(f"{killed.total()} kills, {recipes} recipes, seed {args.seed}: ")
-    _say("\n".join(faults) or "every stage ended with the same bits")
+    say(f"{killed.total()} kills, {recipes} recipes, seed {args.seed}")
+    say("\n".join(faults) or "every stage ended with the same bits")
     sys.exit(1 if faults else 0)
 
 
@@ -66,8 +58,8 @@ def _campaign(
     undisturbed = RecipeUnderFire(folder / "undisturbed", server, drawn)
     undisturbed.finish()
     digests, lasted = undisturbed.made(), undisturbed.lasted()
-    _say(f"undisturbed: {digests}")
-    _say("seconds: " + ", ".join(f"{place} {seconds:.1f}" for place, seconds in lasted.items()))
+    say(f"undisturbed: {digests}")
+    say("seconds: " + ", ".join(f"{place} {seconds:.1f}" for place, seconds in lasted.items()))
     number, faults = 0, list[str]()
     while any(at(killed, place) < wanted for place in PLACES):
         number += 1
@@ -75,16 +67,16 @@ def _campaign(
         try:
             for aim, part in aims(drawn, killed, wanted):
                 hit = recipe.strike(aim, part * lasted[aim.place])
-                _say(f"{number}: {_in_words(aim, hit)}")
+                say(f"{number}: {_in_words(aim, hit)}")
                 killed.update([hit] if hit else [])
             recipe.finish()
             found = recipe.made()
             if found != digests:
                 raise Broken(f"ends with {found}")
-            _say(f"{number}: the same bits")
+            say(f"{number}: the same bits")
         except Broken as error:
             faults.append(f"recipe {number}: {error}")
-            _say(f"BROKEN {faults[-1]}")
+            say(f"BROKEN {faults[-1]}")
         finally:
             recipe.end()
     return number, faults
@@ -98,27 +90,21 @@ def _in_words(aim: Kill, hit: Kill | None) -> str:
 def _report(killed: Mapping[Kill, int]) -> None:
     """Print how often what was killed where."""
     places = [*PLACES, *([END] if any(one.place == END for one in killed) else [])]
-    table = results_table("killed in", "what", *places, "all", left=("what",))
+    rows = []
     for victim in (*VICTIMS, "all"):
         mine = {one: n for one, n in killed.items() if victim in (one.victim, "all")}
-        row = [sum(n for one, n in mine.items() if one.place == place) for place in places]
-        table.add_row(victim, *map(str, (*row, sum(row))))
-    console.print(table)
+        hit = {place: sum(n for one, n in mine.items() if one.place == place) for place in places}
+        hit["all"] = sum(hit.values())
+        rows.append({"what": victim, **{place: str(times) for place, times in hit.items()}})
+    console.print(results_table("killed in", rows, left=("what",)))
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recipe_chaos", description="A recipe killed in its stages."
-    )
+    parser = command_line("recipe_chaos", __doc__)
     parser.add_argument("--kills", type=int, default=20, help="in each stage, and between two")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder for the recipes; it must not exist")
-    add_output_option(parser, "recipe_chaos")
     return parser.parse_args()
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False)
 
 
 if __name__ == "__main__":

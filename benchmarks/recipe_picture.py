@@ -3,8 +3,6 @@
 python -m benchmarks.recipe_picture letters      # after `make train-recipe`
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

@@ -9,11 +9,8 @@ of the final model, and every metric of each step that both log. For full traini
 where the run began. Exit code 1 if anything differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +21,7 @@ from datasets import Dataset
 from safetensors.torch import load_file
 
 import mortal
+from benchmarks.output import folder_for
 from mortal_steps.policy.starting_model.base_model import first_model
 from mortal_steps.report.samples import trained_on
 from mortal_steps.rewards.loading import load_term
@@ -101,8 +99,8 @@ def main() -> int:
     assert threads is not None
     torch.set_num_threads(threads)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mortal-replay-") as folder:
-        num_differing = compare(run, *train(run, Path(folder)))
+    with folder_for("mortal-replay") as folder:
+        num_differing = compare(run, *train(run, folder))
     print(f"{time.monotonic() - began:.0f} s")
     return 1 if num_differing else 0
 

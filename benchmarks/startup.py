@@ -7,8 +7,6 @@ there. The run is killed when the result of its first step is committed. CPU sec
 wall seconds where other programs use the machine. The light commands are measured as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
@@ -17,7 +15,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +23,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.jobs import ROOT
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
 
 CONFIG = "deployments/configs/demo.toml"
 GOAL_S = 10.0
@@ -66,8 +63,7 @@ def main() -> None:
     """Measure in turn, print the tables, write the results."""
     args = _parse()
     starts: list[Start] = []
-    with tempfile.TemporaryDirectory(prefix="startup-") as name:
-        folder = Path(name)
+    with folder_for("startup") as folder:
         for _ in range(args.rounds):
             for state in ("cold", "warm"):
                 starts.append(_start(folder, state))
@@ -88,9 +84,8 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup")
+    parser = command_line("startup", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    add_output_option(parser, "startup")
     return parser.parse_args()
 
 
@@ -152,24 +147,19 @@ def _line(start: Start) -> str:
 
 
 def _print_report(starts: Sequence[Start], lights: dict[str, float]) -> None:
-    table = results_table(
-        f"`mortal train {CONFIG}` to its first step (goal: {GOAL_S:g} s on two quiet cores)",
-        *("state", "wall", "CPU", *starts[0].cpu_s),
-        left=("state",),
-    )
+    rows = []
     for state in ("cold", "warm"):
-        of = [start for start in starts if start.state == state]
-        medians = [
-            statistics.median(start.wall_s for start in of),
-            statistics.median(start.total_s for start in of),
-            *(statistics.median(start.cpu_s[part] for start in of) for part in of[0].cpu_s),
+        took = [
+            {"wall": start.wall_s, "CPU": start.total_s, **start.cpu_s}
+            for start in starts
+            if start.state == state
         ]
-        table.add_row(state, *(f"{seconds:.1f} s" for seconds in medians))
-    console.print(table)
-    light = results_table(f"CPU of light commands (goal: {LIGHT_GOAL_S:g} s)", "command", "CPU")
-    for name, seconds in lights.items():
-        light.add_row(name, f"{seconds:.2f} s")
-    console.print(light)
+        medians = {name: statistics.median(each[name] for each in took) for name in took[0]}
+        rows.append({"state": state, **{name: f"{s:.1f} s" for name, s in medians.items()}})
+    title = f"`mortal train {CONFIG}` to its first step (goal: {GOAL_S:g} s on two quiet cores)"
+    console.print(results_table(title, rows, left=("state",)))
+    light = [{"command": name, "CPU": f"{seconds:.2f} s"} for name, seconds in lights.items()]
+    console.print(results_table(f"CPU of light commands (goal: {LIGHT_GOAL_S:g} s)", light))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ Exits with 1 if a run ends with other bits than the run that nothing happened to
 a train step, samples or scores more again than was in flight at a kill, hangs or cannot be resumed.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os
@@ -20,8 +18,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chaos.table import added, kills_of, places_table, work_table
-from benchmarks.output import add_output_option, console, folder_for, say, write_results
+from benchmarks.chaos.report import report, told
+from benchmarks.output import command_line, folder_for, say
 from mortal.driver import QUIET_PREFECT
 from tests.support.chaos import agents, rows, selections
 from tests.support.chaos.project import AGENTS, ROWS, SELECTIONS, VARIANTS
@@ -40,7 +38,7 @@ def main() -> None:
     os.environ.update(QUIET_PREFECT)
     judged: dict[str, list[Judged]] = {name: [] for name in args.variants}
     faults: list[str] = []
-    with folder_for(args.keep, "chaos") as folder, KillableServer(folder) as server:
+    with folder_for("chaos", keep=args.keep) as folder, KillableServer(folder) as server:
         for name, hand in _hands(args).items():
             try:
                 variant = Variant(name, folder, server, args.steps, say)
@@ -49,18 +47,16 @@ def main() -> None:
                     variant.reference()
                     for run in variant.under_fire(hand):
                         judged[name].append(run)
-                        faults += _told(name, run)
+                        faults += told(name, run)
             except ChaosError as error:
                 faults.append(f"{name}: {error}")
                 say(f"BROKEN {faults[-1]}")
-    _report(judged, args.output, args.seed, faults)
+    report(judged, args.output, args.seed, faults)
     sys.exit(1 if faults else 0)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos", description="Runs killed at every stage."
-    )
+    parser = command_line("chaos", __doc__)
     parser.add_argument("--kills", type=int, default=200, help="at least so many, over all runs")
     parser.add_argument("--steps", type=int, default=36, help="train steps of each run")
     parser.add_argument("--seed", type=int, default=0, help="of the kill schedule")
@@ -72,7 +68,6 @@ def _parse() -> argparse.Namespace:
         choices=[*VARIANTS, *AGENTS, *ROWS, *SELECTIONS],
         help="default: all",
     )
-    add_output_option(parser, "chaos")
     parser.add_argument("--keep", type=Path, help="folder for the runs; it must not exist")
     args = parser.parse_args()
     if 0 < len(SELECTIONS.keys() & (args.variants or ())) < len(args.variants):
@@ -107,49 +102,6 @@ def _named(names: Sequence[str], hands: Sequence[list[Volley]]) -> dict[str, lis
 
 def _dealt(chosen: Sequence[Volley], hands: int) -> list[list[Volley]]:
     return [list(chosen[hand::hands]) for hand in range(hands)]
-
-
-def _told(name: str, run: Judged) -> list[str]:
-    """Say how a run compares; its faults, named."""
-    outcome = run.outcome
-    verdict = "DIFFERS: " + "; ".join(run.faults) if run.faults else "the same bits"
-    say(
-        f"{name}: run {outcome.run_id}, {len(outcome.kills)} kills, {outcome.seconds:.0f} s: "
-        f"{verdict}"
-    )
-    return [f"{name}, run {outcome.run_id}: {fault}" for fault in run.faults]
-
-
-def _report(
-    judged: dict[str, list[Judged]], output: Path, seed: int, faults: Sequence[str]
-) -> None:
-    outcomes = [run.outcome for runs in judged.values() for run in runs]
-    kills = kills_of(outcomes)
-    rows = [
-        (
-            name,
-            len(runs),
-            sum(len(run.outcome.kills) for run in runs),
-            sum(run.outcome.resumed for run in runs),
-            added([run.work for run in runs]),
-        )
-        for name, runs in judged.items()
-    ]
-    console.print(places_table(kills))
-    console.print(work_table(rows))
-    for outcome in outcomes:
-        for error in outcome.gave_up:
-            console.print(f"{outcome.run_id} ended by itself: {error}", markup=False)
-    console.print(f"\n{len(kills)} kills, {len(outcomes)} runs, seed {seed}: ", end="")
-    console.print("FAILED" if faults else "every run ended with the same bits")
-    for fault in faults:
-        console.print(f"  {fault}", markup=False)
-    runs = [
-        {"variant": name, "outcome": run.outcome, "work": run.work, "faults": run.faults}
-        for name, runs in judged.items()
-        for run in runs
-    ]
-    write_results(output, {"seed": seed, "faults": list(faults), "runs": runs})
 
 
 if __name__ == "__main__":

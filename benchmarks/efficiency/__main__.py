@@ -19,18 +19,14 @@ import argparse
 import itertools
 import json
 import math
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.efficiency.tasks import TASKS
-from benchmarks.jobs import ROOT
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.jobs import Failed, ask
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
 
 SELECTIONS = {
     "all": [],
@@ -53,19 +49,15 @@ def main() -> None:
     for job in [] if args.table else _jobs(args):
         if _asked(job) in measured:
             continue
-        with tempfile.TemporaryDirectory(prefix="efficiency-") as folder:
-            runs.append(_run(Path(folder), job))
+        with folder_for("efficiency") as folder:
+            runs.append(_run(folder, job))
         console.print(_line(runs[-1]))
         write_results(args.output, {"runs": runs}, told=False)
     _print(runs)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.efficiency",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("efficiency", __doc__)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument(
         "--selections", nargs="+", choices=list(SELECTIONS), default=list(SELECTIONS)
@@ -77,7 +69,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--goal", type=float, help="share that is right; default: the task's")
     parser.add_argument("--max-steps", type=int, default=400)
     parser.add_argument("--table", action="store_true", help="print what was measured, no more")
-    add_output_option(parser, "efficiency")
     return parser.parse_args()
 
 
@@ -97,19 +88,17 @@ def _asked(run: Run) -> tuple[Any, ...]:
 
 
 def _run(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
-    output = folder / "outcome.json"
     overrides = [
         *(*SELECTIONS[job["selection"]], *STARTS[job["start"]]),
         f"training.num_iterations={job['iterations']}",
         f"training.learning_rate={job['rate']}",
     ]
-    given = {**job, "overrides": overrides, "folder": str(folder / "run"), "output": str(output)}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "benchmarks.efficiency.run", json.dumps(given)]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
-    if ended.returncode:
-        raise SystemExit(f"{ended.stderr}\nthis run has failed: {json.dumps(job)}")
-    return {**job, **json.loads(output.read_text())}
+    given = {**job, "overrides": overrides, "folder": str(folder / "run")}
+    variables = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    try:
+        return {**job, **ask("efficiency.run:measure", given, variables=variables)}
+    except Failed as error:
+        raise SystemExit(f"{error}\nthis run has failed: {json.dumps(job)}") from None
 
 
 def _line(run: Run) -> str:
@@ -121,30 +110,37 @@ def _line(run: Run) -> str:
 
 def _print(runs: Sequence[Run]) -> None:
     """Print the tokens of each selection at its best learning rate, beside those of `all`."""
-    table = results_table(
-        "tokens to the goal, each at its best learning rate",
-        *("task", "start", "iterations", "selection", "rate", "seeds", "tokens, median"),
-        *("beside `all`, 1 iteration", "mean, 95 %", "of each seed", "of those at one rate"),
-        left=("task", "start", "selection", "mean, 95 %", "of each seed"),
-    )
     settings = dict.fromkeys(tuple(run[name] for name in ASKED[:3]) for run in runs)
-    for setting in settings:
-        task, start, iterations = setting
-        beside = _at_best_rate(runs, (task, start, 1, "all"))
-        for name in SELECTIONS:
-            mine = _at_best_rate(runs, (*setting, name))
-            if not mine:
-                continue
-            rate = next(iter(mine.values()))["rate"]
-            median = statistics.median(map(_tokens, mine.values()))
-            ratios = _ratios(mine, beside)
-            here = _ratios(mine, _at_rate(runs, (task, start, 1, "all"), rate))
-            table.add_row(
-                *(task, start, str(iterations), name, f"{rate:g}", str(len(mine))),
-                *(_told(median, ",.0f"), _median(ratios), _interval(ratios)),
-                *(" ".join(f"{each:.2f}" for each in sorted(ratios)), _median(here)),
-            )
-    console.print(table)
+    rows = [
+        _row(runs, mine, setting, name)
+        for setting in settings
+        for name in SELECTIONS
+        if (mine := _at_best_rate(runs, (*setting, name)))
+    ]
+    left = ("task", "start", "selection", "mean, 95 %", "of each seed")
+    console.print(results_table("tokens to the goal, each at its best learning rate", rows, left))
+
+
+def _row(
+    runs: Sequence[Run], mine: Mapping[int, Run], setting: tuple[Any, ...], name: str
+) -> dict[str, str]:
+    task, start, iterations = setting
+    usual = (task, start, 1, "all")
+    rate = next(iter(mine.values()))["rate"]
+    ratios = _ratios(mine, _at_best_rate(runs, usual))
+    return {
+        "task": task,
+        "start": start,
+        "iterations": str(iterations),
+        "selection": name,
+        "rate": f"{rate:g}",
+        "seeds": str(len(mine)),
+        "tokens, median": _told(statistics.median(map(_tokens, mine.values())), ",.0f"),
+        "beside `all`, 1 iteration": _median(ratios),
+        "mean, 95 %": _interval(ratios),
+        "of each seed": " ".join(f"{each:.2f}" for each in sorted(ratios)),
+        "of those at one rate": _median(_ratios(mine, _at_rate(runs, usual, rate))),
+    }
 
 
 def _at_best_rate(runs: Sequence[Run], place: tuple[Any, ...]) -> Mapping[int, Run]:

@@ -1,9 +1,7 @@
-"""One training run up to its goal, in a process of its own: `python -m benchmarks.efficiency.run
-JOB`. It drives the flow's own loop without Prefect, with the actor and one rollout worker in this
-process, which changes no bit."""
+"""One training run up to its goal, in a process of its own. It drives the flow's own loop without
+Prefect, with the actor and one rollout worker in this process, which changes no bit."""
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -78,8 +76,3 @@ def _train(config: Any, goal: float) -> bool:
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
     log = folder / f"runs/run/{name}.jsonl"
     return [json.loads(line) for line in log.read_text().splitlines()]
-
-
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    Path(asked["output"]).write_text(json.dumps(measure(asked)))

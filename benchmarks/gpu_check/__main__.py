@@ -10,12 +10,9 @@ measured on the same hardware before, a figure that is more than 5 % worse fails
 no network, no Prefect server and no account. docs/gpu-check.md has what each load proves.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,15 +22,15 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.gpu_check.checked import Checked, Options
-from benchmarks.gpu_check.device import describe_device
 from benchmarks.gpu_check.loads import LOADS, Load
 from benchmarks.gpu_check.record import Record, baseline_of, held_to
-from benchmarks.output import RESULTS, console, results_table
+from benchmarks.jobs import ask
+from benchmarks.output import RESULTS, console, folder_for, results_table
 
 
 def main() -> int:
     args = _parse()
-    device = describe_device()
+    device = ask("gpu_check.record:describe_device", {})
     if device["why_no_gpu"]:
         console.print(
             f"This machine has a GPU, and torch cannot use it ({device['why_no_gpu']}).\n"
@@ -60,8 +57,8 @@ def _run(
     record = Record.begin(number, load.name, device, tiny=options.tiny, commit=args.commit)
     baseline = baseline_of(record)
     console.print(f"load {number}, {load.name}: {_compared(baseline)}")
-    with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-        for checked in _checks(load, Path(name), options, args.minutes):
+    with folder_for("gpu-check") as folder:
+        for checked in _checks(load, folder, options, args.minutes):
             found.append(held_to(baseline, checked))
             console.print(found[-1].line(), markup=False)
             record = record.with_checks(found)
@@ -87,15 +84,20 @@ def _compared(baseline: Record | None) -> str:
 def _write_table(path: Path, record: Record, took_s: float) -> None:
     """After each check, for whoever ends this process."""
     passed = sum(checked.passed for checked in record.checks)
-    table = results_table(
+    title = (
         f"load {record.load}, {record.name}, on {record.hardware}: "
-        f"{passed} of {len(record.checks)} passed in {took_s / 60:.1f} min",
-        *("check", "passed", "seconds", "measured"),
-        left=["check", "measured"],
+        f"{passed} of {len(record.checks)} passed in {took_s / 60:.1f} min"
     )
-    for checked in record.checks:
-        verdict = "yes" if checked.passed else "NO"
-        table.add_row(checked.name, verdict, f"{checked.took_s:.1f}", checked.measured)
+    rows = [
+        {
+            "check": checked.name,
+            "passed": "yes" if checked.passed else "NO",
+            "seconds": f"{checked.took_s:.1f}",
+            "measured": checked.measured,
+        }
+        for checked in record.checks
+    ]
+    table = results_table(title, rows, left=["check", "measured"])
     with path.open("w", encoding="utf-8") as file:
         Console(file=file, width=150, highlight=False, markup=False).print(table)
 

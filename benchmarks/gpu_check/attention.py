@@ -1,20 +1,13 @@
 """Gradients of long texts, several times: the same bits?
 
 With short ones, torch's fastest kernels for attention add up in one order; with long ones in any.
-
-python -m benchmarks.gpu_check.attention '{"folder": "/tmp/x", "tokens": 256}'
 """
 
-from __future__ import annotations
-
-import json
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.checked import Checked, Failed, Options
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one
 from mortal_steps.config import NewModelConfig
 
 TOKENS_ON_GPU, TOKENS_ON_CPU = 4096, 256
@@ -25,22 +18,21 @@ TYPES = ("float32", "bfloat16")
 def check(folder: Path, options: Options) -> Iterator[Checked]:
     """Yield a check for each type, with texts of one length and with padded ones."""
     tokens = TOKENS_ON_CPU if options.tiny else TOKENS_ON_GPU
-    began = time.perf_counter()
-    try:
-        answer: dict[str, dict[str, int]] = options.ask(
-            options.trainer, "attention", folder, tokens=tokens
-        )
-    except Failed as error:
-        name, took_s = f"gradients of {tokens} tokens", time.perf_counter() - began
-        yield Checked(part="attention", name=name, passed=False, took_s=took_s, measured=str(error))
-        return
-    took_s = (time.perf_counter() - began) / len(answer)
+    answer: dict[str, dict[str, int]] = {}
+
+    def look() -> Found:
+        answer.update(options.ask("attention:num_gradients", folder, tokens=tokens))
+        return Found()
+
+    asked = check_one("attention", f"gradients of {tokens} tokens", look)
+    if not asked.passed:
+        yield asked
     for name, different in answer.items():
         yield Checked(
             part="attention",
             name=f"gradients of {tokens} tokens, {name}",
             passed=different["chosen"] == 1,
-            took_s=took_s,
+            took_s=asked.took_s / len(answer),
             measured=f"{_in_words(different['chosen'])}; with any kernels "
             f"{_in_words(different['any'])}",
         )
@@ -50,7 +42,7 @@ def _in_words(different: int) -> str:
     return f"{ROUNDS} equal" if different == 1 else f"{different} DIFFERENT of {ROUNDS}"
 
 
-def main(job: dict[str, Any]) -> dict[str, dict[str, int]]:
+def num_gradients(job: dict[str, Any]) -> dict[str, dict[str, int]]:
     """How many different gradients there are, with reproducible kernels and with any."""
     from transformers import AutoModelForCausalLM
 
@@ -93,8 +85,3 @@ def _num_gradients(model: Any, tokens: int, *, is_padded: bool) -> int:
         logits.float().square().mean().backward()
         digests.add(digest([parameter.grad for parameter in model.parameters()]))
     return len(digests)
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,21 +1,14 @@
 """What a part is told, how it asks processes of its own, and what came of each check."""
 
-from __future__ import annotations
-
-import json
-import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-ROOT = Path(__file__).parents[2]
-
-
-class Failed(Exception):
-    """A process that did not answer, and why."""
+from benchmarks.jobs import Failed, ask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,11 +26,6 @@ class Options:
     """A trained model: a GGUF file, or a folder of transformers'."""
 
     @property
-    def trainer(self) -> str:
-        """The interpreter that trains."""
-        return self.engines["transformers"]
-
-    @property
     def sampler(self) -> str:
         """The engine that samples: vLLM where it is there."""
         return "vllm" if "vllm" in self.engines else "transformers"
@@ -49,37 +37,29 @@ class Options:
 
     def ask(
         self,
-        python: str,
-        module: str,
+        function: str,
         folder: Path,
         *,
-        environment: Mapping[str, str] | None = None,
+        python: str = sys.executable,
+        variables: Mapping[str, str] | None = None,
         **job: Any,
     ) -> dict[str, Any]:
-        """Return what `python -m benchmarks.gpu_check.MODULE JOB` prints in its last line; raises
-        `Failed`. Its log is beside its folder's files."""
+        """Return what a function such as `steps:measure` of this package answers in a process of
+        its own; raises `Failed`."""
         folder.mkdir(parents=True, exist_ok=True)
         left = self.until - time.monotonic()
         if left < 5:
             raise Failed("left out: the part's time is over")
-        name = f"benchmarks.gpu_check.{module}"
-        command = [python, "-m", name, json.dumps({"folder": str(folder), **job})]
         try:
-            asked = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd=ROOT,
-                env={**os.environ, **(environment or {})},
-                timeout=left,
+            answer: dict[str, Any] = ask(
+                f"gpu_check.{function}",
+                {"folder": str(folder), **job},
+                python=python,
+                variables=variables,
+                timeout_s=left,
             )
         except subprocess.TimeoutExpired:
             raise Failed("broken off: the part's time is over") from None
-        if asked.returncode:
-            told = (asked.stderr or asked.stdout).strip()
-            raise Failed(f"ended with {asked.returncode}: {told[-1500:]}")
-        answer: dict[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])
         return answer
 
 
@@ -108,7 +88,7 @@ class Figure:
     def __str__(self) -> str:
         return f"{self.value:,.{1 if abs(self.value) >= 100 else 2}f} {self.unit}"
 
-    def worse_by(self, other: Figure) -> float:
+    def worse_by(self, other: Self) -> float:
         """Return by which part of the other it is worse; below 0 where it is better."""
         if not other.value:
             return 0.0

@@ -6,14 +6,12 @@ FOLDER holds what `make gpu-check` wrote: its records of a GPU in full size repl
 same load on the same hardware.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.gpu_check.checked import ROOT
 from benchmarks.gpu_check.record import BASELINES, Record, read
+from benchmarks.jobs import ROOT
 
 PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- make gpu-figures writes this -->", "<!-- to here -->"

@@ -3,8 +3,6 @@
 python -m benchmarks.gpu_check.flow CONFIG RUN_ID [SETTING...]
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib.util
 import logging

@@ -1,7 +1,5 @@
 """A whole run on one GPU, actor and engine in turn, killed three times: the same bits?"""
 
-from __future__ import annotations
-
 import os
 import signal
 import statistics
@@ -13,15 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.gpu_check.checked import (
-    ROOT,
     Checked,
-    Failed,
     Figure,
     Found,
     Options,
     check_one,
     in_words,
 )
+from benchmarks.jobs import ROOT, Failed
 from mortal_steps.runs.run import Run, find_run
 from tests.support.chaos.processes import process_ids
 from tests.support.chaos.worker_logs import LogFollower

@@ -1,9 +1,8 @@
 """The loads, in the order of what they prove: each is what a machine can do in ten minutes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.gpu_check import (
@@ -13,8 +12,8 @@ from benchmarks.gpu_check import (
     ranks,
     rates,
     repeats,
-    sampling,
     steps,
+    syncing,
     trained,
 )
 from benchmarks.gpu_check.checked import Checked, Options
@@ -59,8 +58,8 @@ LOADS: Mapping[int, Load] = {
             Part(name="rates", minutes=0.8, check=rates.check),
             Part(name="model", minutes=0.5, check=trained.check_model),
             Part(name="memory", minutes=0.9, check=trained.check_memory),
-            Part(name="bfloat16", minutes=3.7, check=trained.check_bfloat16),
-            Part(name="float32", minutes=3.2, check=trained.check_float32),
+            Part(name="bfloat16", minutes=3.7, check=partial(trained.check, trained.BFLOAT16)),
+            Part(name="float32", minutes=3.2, check=partial(trained.check, "float32")),
             Part(name="again", minutes=0.4, check=trained.check_again),
         ),
     ),
@@ -68,7 +67,7 @@ LOADS: Mapping[int, Load] = {
         name="sampling with vLLM",
         parts=(
             Part(name="sampling", minutes=4.0, check=repeats.check_eager),
-            Part(name="syncing", minutes=3.0, check=sampling.check),
+            Part(name="syncing", minutes=3.0, check=syncing.check),
             Part(name="versions", minutes=2.5, check=_exchange),
         ),
     ),

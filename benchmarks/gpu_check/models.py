@@ -1,12 +1,5 @@
-"""Makes what is sampled with or trained: a model of real shape with random weights, or its adapter.
+"""What is sampled with or trained: a model of real shape with random weights, or its adapter."""
 
-python -m benchmarks.gpu_check.models '{"folder": "/tmp/x", "size": 0.01, "rank": 0}'
-"""
-
-from __future__ import annotations
-
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +12,7 @@ def model_in(folder: Path, options: Options, size: float | None = None) -> str:
     """Folder of the part's model, made once, of so many billion parameters if not of the size that
     is sampled with; raises `Failed`."""
     if not (folder / "model/config.json").exists():
-        options.ask(options.trainer, "models", folder, size=size or options.size, rank=0)
+        options.ask("models:make", folder, size=size or options.size, rank=0)
     return str(folder / "model")
 
 
@@ -27,11 +20,11 @@ def adapter_in(folder: Path, options: Options) -> str:
     """Folder of an adapter of that model; raises `Failed`."""
     model_in(folder, options)
     if not (folder / "adapter").exists():
-        options.ask(options.trainer, "models", folder, size=options.size, rank=RANK)
+        options.ask("models:make", folder, size=options.size, rank=RANK)
     return str(folder / "adapter")
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def make(job: dict[str, Any]) -> dict[str, Any]:
     """Write the model, or an adapter of the one that is there."""
     import torch
 
@@ -59,8 +52,3 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     with RunStore(folder).committing_folder("adapter") as into:
         save_adapter(model, into, AdapterBase(name="base"))
     return {}
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -11,8 +11,6 @@ that lie in a parcel are installed. `--run` takes what follows it to `python -m
 benchmarks.gpu_check`.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import io

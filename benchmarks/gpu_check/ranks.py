@@ -1,7 +1,5 @@
 """Stock TRL, the actor, and the actor killed, each on several ranks: the same bits?"""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence

@@ -1,17 +1,9 @@
-"""What the machine does by itself: copies, matrices, hashes, and memory mapped and given back.
-
-python -m benchmarks.gpu_check.rates '{"what": "copies", "folder": "/tmp/x", "tiny": true}'
-"""
-
-from __future__ import annotations
+"""What the machine does by itself: copies, matrices, hashes, and memory mapped and given back."""
 
 import hashlib
-import json
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,31 +16,25 @@ ROUNDS = 5
 
 
 def check(folder: Path, options: Options) -> Iterator[Checked]:
-    """Yield a check for each of `RATES`; they pass where they run."""
-    for what in RATES:
+    """Yield a check for each of the rates below; they pass where they run."""
 
-        def look(what: str = what) -> Found:
-            environment = MAPPED if what == "mapped memory" else None
-            answer = options.ask(
-                options.trainer,
-                "rates",
-                folder,
-                environment=environment,
-                what=what,
-                tiny=options.tiny,
-            )
-            told = {name: Figure(**figure) for name, figure in answer["figures"].items()}
-            return Found(passed=answer["passed"], measured=answer["measured"], figures=told)
+    def look(rate: str, variables: Mapping[str, str] | None = None) -> Found:
+        answer = options.ask(f"rates:{rate}", folder, variables=variables, tiny=options.tiny)
+        told = {name: Figure(**figure) for name, figure in answer["figures"].items()}
+        return Found(**{**answer, "figures": told})
 
-        yield check_one("rates", what, look)
+    yield check_one("rates", "copies", lambda: look("copies"))
+    yield check_one("rates", "matrices", lambda: look("matrices"))
+    yield check_one("rates", "host", lambda: look("host"))
+    yield check_one("rates", "mapped memory", lambda: look("mapped_memory", MAPPED))
 
 
-def _copies(folder: Path, tiny: bool) -> Found:
+def copies(job: dict[str, Any]) -> Found:
     """GB/s between the host and the GPU, and on the GPU, which reads and writes."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    size = (1 << 22) if tiny else (1 << 31)
+    size = (1 << 22) if job["tiny"] else (1 << 31)
     there = torch.empty(size, dtype=torch.uint8, device=device)
     other = torch.empty_like(there)
     here = torch.empty(size, dtype=torch.uint8)
@@ -64,12 +50,12 @@ def _copies(folder: Path, tiny: bool) -> Found:
     return _rates({name: (move, times * size) for name, (move, times) in moves.items()})
 
 
-def _matrices(folder: Path, tiny: bool) -> Found:
+def matrices(job: dict[str, Any]) -> Found:
     """TFLOP/s of a product in bfloat16 and in float32."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    width = 256 if tiny else 8192
+    width = 256 if job["tiny"] else 8192
     found = {}
     for dtype in (torch.bfloat16, torch.float32):
         one = torch.randn(width, width, device=device, dtype=dtype)
@@ -79,13 +65,13 @@ def _matrices(folder: Path, tiny: bool) -> Found:
     return Found(measured=in_words(found), figures=found)
 
 
-def _host(folder: Path, tiny: bool) -> Found:
+def host(job: dict[str, Any]) -> Found:
     """GB/s of hashes on one thread, and of a file written with fsync and read again."""
     from blake3 import blake3
     from xxhash import xxh3_128
 
-    content = bytes(1 << 22 if tiny else 1 << 30)
-    path = folder / "written"
+    content = bytes(1 << 22 if job["tiny"] else 1 << 30)
+    path = Path(job["folder"], "written")
 
     def write() -> None:
         with path.open("wb") as file:
@@ -105,7 +91,7 @@ def _host(folder: Path, tiny: bool) -> Found:
     )
 
 
-def _mapped(folder: Path, tiny: bool) -> Found:
+def mapped_memory(job: dict[str, Any]) -> Found:
     """Whether memory that was mapped is given back and can be taken again, several times."""
     import torch
 
@@ -125,14 +111,6 @@ def _mapped(folder: Path, tiny: bool) -> Found:
         passed=is_right and kept < size // 10,
         measured=f"{size / 1e9:.1f} GB mapped and unmapped 3 times, {kept / 1e9:.2f} GB not back",
     )
-
-
-RATES: dict[str, Callable[[Path, bool], Found]] = {
-    "copies": _copies,
-    "matrices": _matrices,
-    "host": _host,
-    "mapped memory": _mapped,
-}
 
 
 def _rates(moves: dict[str, tuple[Callable[[], Any], int]], rounds: int = ROUNDS) -> Found:
@@ -155,13 +133,3 @@ def _seconds(move: Callable[[], Any], rounds: int = ROUNDS) -> float:
             torch.cuda.synchronize()
         took.append(time.perf_counter() - began)
     return sorted(took[1:])[rounds // 2]
-
-
-def main(job: dict[str, Any]) -> Found:
-    """Return the answer to a job."""
-    return RATES[job["what"]](Path(job["folder"]), job["tiny"])
-
-
-if __name__ == "__main__":
-    found = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(asdict(found)) + "\n")

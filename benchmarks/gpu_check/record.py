@@ -1,20 +1,19 @@
 """What a load found, as a file; the one that later loads on the same hardware are held to."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ConfigDict, TypeAdapter
 
-from benchmarks.gpu_check.checked import ROOT, Checked, Figure
+from benchmarks.gpu_check.checked import Checked, Figure
+from benchmarks.jobs import ROOT
+from benchmarks.output import version_of
 
 BASELINES = ROOT / "benchmarks/results/gpu"
 PACKAGES = ("torch", "transformers", "trl", "vllm")
@@ -54,7 +53,7 @@ class Record:
     @classmethod
     def begin(
         cls, load: int, name: str, device: Mapping[str, Any], *, tiny: bool, commit: str | None
-    ) -> Record:
+    ) -> Self:
         """Return one without checks; `device` is what `describe_device` returns."""
         return cls(
             load=load,
@@ -64,13 +63,13 @@ class Record:
             is_gpu=device["is_gpu"],
             tiny=tiny,
             driver=device["driver"],
-            versions={package: _version(package) for package in PACKAGES},
-            commit=commit or _commit(),
+            versions={package: version_of(package) for package in PACKAGES},
+            commit=commit or _printed("git", "-C", str(ROOT), "rev-parse", "HEAD"),
             figures={},
             checks=(),
         )
 
-    def with_checks(self, checks: Sequence[Checked]) -> Record:
+    def with_checks(self, checks: Sequence[Checked]) -> Self:
         """Return it with these checks, and with their figures."""
         named = {
             f"{checked.name}: {what}": figure
@@ -115,17 +114,27 @@ def held_to(baseline: Record | None, checked: Checked) -> Checked:
     return dataclasses.replace(checked, passed=False, measured=told)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def describe_device(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name, driver, torch's version, and why torch cannot use the GPU, if so. It is asked in
+    a process of its own: one that has used CUDA cannot fork."""
+    import torch
+
+    from mortal_steps.policy.gpu import why_unused
+
+    is_gpu = torch.cuda.is_available()
+    return {
+        "name": torch.cuda.get_device_name(0) if is_gpu else "the CPU",
+        "is_gpu": is_gpu,
+        "torch": torch.__version__,
+        "why_no_gpu": why_unused(),
+        "driver": _printed("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+    }
 
 
-def _commit() -> str | None:
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+def _printed(*command: str) -> str | None:
+    """Return the first line that a command prints; None where it is missing or fails."""
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return asked.stdout.strip()
+    return asked.stdout.partition("\n")[0].strip()

@@ -1,14 +1,5 @@
-"""TRL's train step on a model of real size: seconds, arithmetic, and memory beside the forecast.
+"""TRL's train step on a model of real size: seconds, arithmetic, and memory beside the forecast."""
 
-python -m benchmarks.gpu_check.steps '{"folder": "/tmp/x", "model": "/tmp/x/model", "rows": 2,
-    "tokens": 32, "prompt": 8, "lora": false, "autocast": true, "deterministic": true,
-    "checkpointing": true}'
-"""
-
-from __future__ import annotations
-
-import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,14 +10,6 @@ from benchmarks.gpu_check.checked import Checked, Figure, Found, Options, check_
 from benchmarks.gpu_check.models import model_in
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.types import (
-    Completion,
-    PolicyVersion,
-    Problem,
-    Rollout,
-    RolloutBatch,
-    RolloutGroup,
-)
 
 GROUPS, GROUP_SIZE = 8, 4
 ROUNDS = 3
@@ -99,10 +82,8 @@ def check_variants(
     for variant in variants:
 
         def look(variant: Variant = variant) -> Found:
-            answer = options.ask(
-                options.trainer, "steps", folder, model=str(model), **asdict(variant)
-            )
-            return _in_words(answer)
+            job = {"model": str(model), **asdict(variant)}
+            return _in_words(options.ask("steps:measure", folder, **job))
 
         yield check_one(part, f"step: {variant}", look)
 
@@ -135,18 +116,58 @@ def _in_words(answer: dict[str, Any]) -> Found:
     return Found(passed=is_near, measured=f"{in_words(found)}; {words}", figures=found)
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Seconds of the median step, and what it computed."""
     import torch
 
     from mortal_steps.compute.memory import training_memory
     from mortal_steps.models.shape import read_shape
     from mortal_steps.policy.algorithms.base import algorithm_of
+    from tests.support.measured_memory import full_batch
 
-    length = job["prompt"] + job["tokens"]
-    config = RunConfig.model_validate(
+    config = _config(job)
+    stepper: Any = algorithm_of(config.algorithm).stepper(
+        Plan(config).trainer,
+        model_path=job["model"],
+        num_steps=ROUNDS + 1,
+        output_dir=Path(job["folder"]) / "logs",
+    )
+    stepper.begin()
+    took = []
+    for step in range(ROUNDS + 1):
+        began = time.perf_counter()
+        stepper.train_step(full_batch(config, step, job["prompt"], job["tokens"]), seed=step)
+        took.append(time.perf_counter() - began)
+    place, is_gpu = stepper.place(), torch.cuda.is_available()
+    trainer, shape = stepper._trainer, read_shape(Path(job["model"]) / "config.json")
+    assert shape is not None
+    forecast = training_memory(
+        config.model,
+        config.training,
+        shape,
+        prompt=job["prompt"],
+        autocast=trainer.args.bf16,
+    )
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    tokens = GROUPS * GROUP_SIZE * (job["prompt"] + job["tokens"])
+    return {
+        "seconds": sorted(took[1:])[ROUNDS // 2],
+        "tokens": tokens,
+        # Forward and backward, of an adapter without the gradients of the other weights: what
+        # checkpointing and the old log-probabilities repeat is not work, and attention not counted.
+        "model_flop": (4 if job["lora"] else 6) * parameters * tokens,
+        "peak_bytes": torch.cuda.max_memory_allocated() if is_gpu else 0,
+        "reserved_bytes": torch.cuda.max_memory_reserved() if is_gpu else 0,
+        "forecast_bytes": forecast.total,
+        "device": place.device,
+        "precision": place.precision,
+    }
+
+
+def _config(job: dict[str, Any]) -> RunConfig:
+    return RunConfig.model_validate(
         {
-            "rewards": {"functions": ["builtins:len"]},
+            "rewards": {"functions": ["mortal.rewards.functions:exact_match"]},
             "rollout": {"engine": "transformers"},
             "training": {
                 "batch_size": GROUPS,
@@ -160,70 +181,3 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
             },
         }
     )
-    stepper: Any = algorithm_of(config.algorithm).stepper(
-        Plan(config).trainer,
-        model_path=job["model"],
-        num_steps=ROUNDS + 1,
-        output_dir=Path(job["folder"]) / "logs",
-    )
-    stepper.begin()
-    took = []
-    for step in range(ROUNDS + 1):
-        began = time.perf_counter()
-        stepper.train_step(_batch(step, job["prompt"], job["tokens"]), seed=step)
-        took.append(time.perf_counter() - began)
-    place, is_gpu = stepper.place(), torch.cuda.is_available()
-    peak, reserved = (
-        (torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()) if is_gpu else (0, 0)
-    )
-    trainer = stepper._trainer
-    shape = read_shape(Path(job["model"]) / "config.json")
-    assert shape is not None
-    forecast = training_memory(
-        config.model,
-        config.training,
-        shape,
-        prompt=job["prompt"],
-        autocast=trainer.args.bf16,
-    )
-    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
-    tokens = GROUPS * GROUP_SIZE * length
-    return {
-        "seconds": sorted(took[1:])[ROUNDS // 2],
-        "tokens": tokens,
-        # Forward and backward, of an adapter without the gradients of the other weights: what
-        # checkpointing and the old log-probabilities repeat is not work, and attention not counted.
-        "model_flop": (4 if job["lora"] else 6) * parameters * tokens,
-        "peak_bytes": peak,
-        "reserved_bytes": reserved,
-        "forecast_bytes": forecast.total,
-        "device": place.device,
-        "precision": place.precision,
-    }
-
-
-def _batch(step: int, prompt: int, tokens: int) -> RolloutBatch:
-    """Completions of the greatest length, one of which has a reward in each group."""
-    groups = []
-    for number in range(GROUPS):
-        rollouts = []
-        for generation in range(GROUP_SIZE):
-            completion = Completion(
-                token_ids=[3 + (number + generation + 7 * at) % 60 for at in range(tokens)],
-                logprobs=[-12.0] * tokens,
-                text="",
-                finish_reason="length",
-                seed=generation,
-                policy_version=PolicyVersion(step),
-            )
-            reward = float(generation == 0)
-            rollouts.append(Rollout(completion=completion, rewards={"len": reward}, reward=reward))
-        problem = Problem(id=f"train-{number}", prompt="a" * prompt)
-        prompt_ids = [3 + at % 60 for at in range(prompt)]
-        groups.append(RolloutGroup(problem=problem, prompt_ids=prompt_ids, rollouts=rollouts))
-    return RolloutBatch(step=step, policy_version=PolicyVersion(step), groups=groups)
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,14 +1,6 @@
-"""Stock TRL beside a run: its own loop over the same rows, or training on what the run sampled.
+"""Stock TRL beside a run: its own loop over the same rows, or training on what the run sampled."""
 
-python -m benchmarks.gpu_check.stock '{"what": "own", "folder": "/tmp/x", "config": "/tmp/p/a.toml",
-    "settings": [], "run_id": "alone"}'
-"""
-
-from __future__ import annotations
-
-import json
 import os
-import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -26,6 +18,7 @@ def own(job: dict[str, Any]) -> Answer:
     from benchmarks.meter import StepMeter
     from benchmarks.vs_trl.stock import train
 
+    os.chdir(Path(job["config"]).parent)
     config, meter = load_config(Path(job["config"]), job["settings"]), StepMeter()
     assert config.model.name_or_path
     train(config, config.model.name_or_path, Path(job["folder"]), meter)
@@ -44,6 +37,7 @@ def replayed(job: dict[str, Any]) -> Answer:
     from mortal_steps.policy.on_disk.weights import weights_digest
     from mortal_steps.runs.run import find_run
 
+    os.chdir(Path(job["config"]).parent)
     prefer_reproducible_kernels()
     run, meter = find_run(Path(job["config"]).parent / "runs", job["run_id"]), StepMeter()
     final, _ = train(run, Path(job["folder"]), [Stamps(meter)])
@@ -60,13 +54,3 @@ def _median(stamps: list[float]) -> float:
     """Of the steps between stamps, but the first, in which kernels are loaded."""
     took = [end - begin for begin, end in pairwise(stamps)]
     return median(took[1:] or took)
-
-
-def main(job: dict[str, Any]) -> Answer:
-    os.chdir(Path(job["config"]).parent)
-    return {"own": own, "replayed": replayed}[job["what"]](job)
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

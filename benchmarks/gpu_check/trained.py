@@ -1,20 +1,15 @@
-"""GRPO on a trained model, by MORTAL and by stock TRL in turn: bits, memory, seconds by stage.
-
-python -m benchmarks.gpu_check.trained '{"folder": "/tmp/x", "given": "/tmp/model.gguf"}'
-"""
-
-from __future__ import annotations
+"""GRPO on a trained model, by MORTAL and by stock TRL in turn: bits, memory, seconds by stage."""
 
 import json
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check import steps
-from benchmarks.gpu_check.checked import Checked, Failed, Found, Options, check_one, figures
+from benchmarks.gpu_check.checked import Checked, Found, Options, check_one, figures
 from benchmarks.gpu_check.killed import Runs, Shot
+from benchmarks.jobs import Failed
 
 BFLOAT16 = "bfloat16"
 FOLDER = "trained"
@@ -68,7 +63,7 @@ def check_model(folder: Path, options: Options) -> Iterator[Checked]:
         if options.model is None and not options.tiny:
             raise Failed("name a GGUF file or a folder with --model")
         given = str(options.model) if options.model else None
-        answer = options.ask(options.trainer, "trained", folder.parent / FOLDER, given=given)
+        answer = options.ask("trained:make_model", folder.parent / FOLDER, given=given)
         name = options.model.name if options.model else "random weights"
         return Found(measured=f"{answer['parameters']:,} parameters: {name}")
 
@@ -81,24 +76,14 @@ def check_memory(folder: Path, options: Options) -> Iterator[Checked]:
     return steps.check_variants("memory", folder, options, _model(folder), variants)
 
 
-def check_bfloat16(folder: Path, options: Options) -> Iterator[Checked]:
-    """Float32 weights under autocast: the default of a GPU."""
-    return _check(BFLOAT16, folder, options)
-
-
-def check_float32(folder: Path, options: Options) -> Iterator[Checked]:
-    """Everything in float32."""
-    return _check("float32", folder, options)
-
-
 def check_again(folder: Path, options: Options) -> Iterator[Checked]:
     """Yield stock TRL's own loop in bfloat16 once more: how far do two of its runs differ?"""
     yield _own_loop(BFLOAT16, folder.parent / BFLOAT16, options, again=True)
 
 
-def _check(dtype: str, folder: Path, options: Options) -> Iterator[Checked]:
+def check(dtype: str, folder: Path, options: Options) -> Iterator[Checked]:
     """Yield MORTAL's run and its bits by stock TRL; then stock TRL's own loop, and MORTAL's run
-    again, under kills."""
+    again, under kills: in bfloat16, which is float32 weights under autocast, or in float32."""
     settings = _settings(dtype, options)
     runs = Runs(config=_write_project(folder), options=options, settings=settings)
 
@@ -130,15 +115,8 @@ def _own_loop(dtype: str, folder: Path, options: Options, *, again: bool = False
 def _stock(what: str, folder: Path, options: Options, settings: list[str]) -> dict[str, Any]:
     """Ask stock TRL, beside the run of the project in this folder."""
     config = str(folder / "trained.toml")
-    return options.ask(
-        options.trainer,
-        "stock",
-        folder / what,
-        what=what,
-        config=config,
-        settings=settings,
-        run_id="alone",
-    )
+    place = folder / what
+    return options.ask(f"stock:{what}", place, config=config, settings=settings, run_id="alone")
 
 
 def _settings(dtype: str, options: Options) -> list[str]:
@@ -169,7 +147,7 @@ def _write_project(folder: Path) -> Path:
     return folder / "trained.toml"
 
 
-def main(job: dict[str, Any]) -> dict[str, Any]:
+def make_model(job: dict[str, Any]) -> dict[str, Any]:
     """Write the model and its tokenizer to `model`, as transformers loads them: the one that is
     given, or a new one of next to no size."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -188,8 +166,3 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         model.save_pretrained(into)
         AutoTokenizer.from_pretrained(given).save_pretrained(into)
     return {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-
-
-if __name__ == "__main__":
-    answer = main(json.loads(sys.argv[1]))
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

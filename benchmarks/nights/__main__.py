@@ -12,16 +12,12 @@ place. Exits with 1 if a night was lost or ended with other bits, a notice or a 
 missing, or a planted night was promoted.
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from benchmarks.nights.cluster import BLOCK, PAUSE_S, SILENCE_S, Cluster, cluster
 from benchmarks.nights.judge import LATENCY_S
@@ -35,7 +31,7 @@ from benchmarks.nights.project import (
 )
 from benchmarks.nights.table import faults_table, nights_table
 from benchmarks.nights.verdict import Verdict, judged, wait_for_promotion
-from benchmarks.output import add_output_option, console, say, write_results
+from benchmarks.output import command_line, console, folder_for, say, write_results
 
 SKIPPED = "skipped: "
 """In the state of a night that could only begin too late."""
@@ -49,24 +45,21 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     plans = plan(args.nights, args.faults, args.steps, args.seed, args.without)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="nights-") as name:
-        folder = Path(name)
-        with cluster(folder, with_disk="disk" not in args.without) as here:
-            _set_up(here, args.steps, args.interval_s)
-            here.judge.latency_s = LATENCY_S
-            nights, skipped, promotions = _nights(here, plans)
-            here.judge.latency_s = 0.0
-            verdicts = judged(here, nights, promotions, folder)
+    with (
+        folder_for("nights") as folder,
+        cluster(folder, with_disk="disk" not in args.without) as here,
+    ):
+        _set_up(here, args.steps, args.interval_s)
+        here.judge.latency_s = LATENCY_S
+        nights, skipped, promotions = _nights(here, plans)
+        here.judge.latency_s = 0.0
+        verdicts = judged(here, nights, promotions, folder)
     _report(args, verdicts, skipped, time.monotonic() - began)
     sys.exit(1 if any(verdict.faults for verdict in verdicts) else 0)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.nights",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("nights", __doc__)
     parser.add_argument("--nights", type=int, default=7)
     parser.add_argument("--faults", type=int, default=31, help="over all nights")
     parser.add_argument("--steps", type=int, default=16, help="train steps of a night")
@@ -77,7 +70,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--without", nargs="+", default=[], choices=FAULTS, help="kinds of faults to leave out"
     )
-    add_output_option(parser, "nights")
     return parser.parse_args()
 
 

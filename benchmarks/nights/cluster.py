@@ -1,7 +1,5 @@
 """All that there is in these nights: machine, line, disk, judge, receiver, and the server's API."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """What each fault does."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

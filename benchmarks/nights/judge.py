@@ -1,11 +1,10 @@
 """A judge as reward functions ask one: an HTTP service on this machine, which can be away."""
 
-from __future__ import annotations
-
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from benchmarks.nights.answering import Service
 
 LATENCY_S = 0.5
 """As a judge's that is a model; it lets a night last without taking the processor from others."""
@@ -24,46 +23,13 @@ def scores(rubric: Rubric, completions: list[str], answers: list[str]) -> list[f
     raise ValueError(f"rubric = {rubric!r}: the judge knows `exact` and `vowel`")
 
 
-class Judge:
-    """Answers POSTs of `{rubric, completions, answers}`; away, its port is closed."""
+class Judge(Service):
+    """Answers POSTs of `{rubric, completions, answers}`."""
 
     def __init__(self) -> None:
-        self._server = self._listening(0)
-        self.port = self._server.server_port
         self.latency_s = 0.0
+        super().__init__(self._judged)
 
-    @property
-    def url(self) -> str:
-        """Where reward functions ask."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def be_away(self, seconds: float) -> None:
-        """Close the port, and open it again after so long."""
-        self.close()
-        time.sleep(seconds)
-        self._server = self._listening(self.port)
-
-    def close(self) -> None:
-        """Answer nothing more."""
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _listening(self, port: int) -> ThreadingHTTPServer:
-        judge = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                time.sleep(judge.latency_s)
-                answer = json.dumps(scores(**asked)).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        threading.Thread(target=server.serve_forever, name="judge", daemon=True).start()
-        return server
+    def _judged(self, asked: Any) -> str:
+        time.sleep(self.latency_s)
+        return json.dumps(scores(**asked))

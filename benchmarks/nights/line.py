@@ -1,7 +1,5 @@
 """The network between worker, flow and server: a TCP proxy that stalls, resets and drops."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

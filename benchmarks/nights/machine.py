@@ -1,8 +1,6 @@
 """The machine of the nights: a server and a worker that are started again when they end, as systemd
 would do it, and everything that those start."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -12,6 +10,8 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 MARK = "MORTAL_BENCHMARK_NIGHTS"
 """An environment variable that every process of the machine inherits."""
@@ -88,13 +88,8 @@ class Machine:
 
     def process_ids(self) -> list[int]:
         """Every process of the machine."""
-        wanted = f"{MARK}={self._mark}".encode()
-        found = []
-        for place in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has ended, or is another user's
-                if wanted in (place / "environ").read_bytes().split(b"\0"):
-                    found.append(int(place.name))
-        return found
+        processes = psutil.process_iter(["environ"])  # None: it has ended, or is another user's
+        return [p.pid for p in processes if (p.info["environ"] or {}).get(MARK) == self._mark]
 
     def lose_power(self, seconds: float) -> int:
         """SIGKILL to every process; the services start again after so long. How many were hit."""

@@ -1,7 +1,5 @@
 """One night: wait until the scheduler fires it, let its faults come, see it to its end."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Which faults come in which night, and at which step: drawn from a seed before it begins."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each night goes on from the model in production, so a night is of use only if th
 to use, and a bad model that came there would be seen in every night after it.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,16 +1,13 @@
 """Whom notices go to: an HTTP server that keeps each with its time, and shows them as a page."""
 
-from __future__ import annotations
-
 import html
-import json
-import threading
 import time
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from benchmarks.nights.answering import Service
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>Notices</title>
 <style>
@@ -38,34 +35,18 @@ class Received:
     body: str
 
 
-class Receiver:
+class Receiver(Service):
     """Takes POSTs of `{subject, body}`; GET shows them."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
-        receiver = self
+        super().__init__(self._received_or_shown)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                receiver.received.append(Received(at=time.time(), **said))
-                self.send_response(204)
-                self.end_headers()
-
-            def do_GET(self) -> None:
-                content = receiver.page().encode()
-                self.send_response(200)
-                self.send_header("content-type", "text/html; charset=utf-8")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, name="receiver", daemon=True).start()
+    def _received_or_shown(self, said: dict[str, str] | None) -> str:
+        if said is None:
+            return self.page()
+        self.received.append(Received(at=time.time(), **said))
+        return ""
 
     def make_block(self, api_url: str, name: str) -> str:
         """Return a notification block of the server's that posts here; what `--notify` calls it."""
@@ -80,11 +61,6 @@ class Receiver:
         """Return what was received, the newest first."""
         notices = "\n".join(_article(each) for each in reversed(self.received))
         return PAGE.format(address=html.escape(self.url), notices=notices)
-
-    def close(self) -> None:
-        """Take nothing more."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def _article(notice: Received) -> str:

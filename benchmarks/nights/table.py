@@ -1,7 +1,5 @@
 """What came of the nights, as Markdown."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,12 +1,7 @@
 """Judges the nights: what each of them left, compared with the same night without faults."""
 
-from __future__ import annotations
-
 import dataclasses
-import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jobs import ask
 from benchmarks.nights.cluster import Cluster
-from benchmarks.nights.night import Night
+from benchmarks.nights.night import ENDED, Night, flow_runs
 from benchmarks.nights.plan import HEAVY
 from benchmarks.nights.project import NAME, settings, write_project
 from benchmarks.nights.receiver import Received
@@ -24,8 +20,8 @@ from mortal_steps.runs.run import Run, find_run
 from mortal_steps.runs.verify import check_run
 from tests.support.chaos.comparison import digests, work_of
 from tests.support.chaos.worker_logs import read_events
+from tests.support.undisturbed import undisturbed
 
-PAGE = 200
 PROMOTED_WITHIN_S = 180.0
 NOTICED_WITHIN_S = 60.0
 SUBJECTS = {
@@ -48,17 +44,12 @@ class Verdict:
     """A night, judged."""
 
     night: Night
-    began_with: str
-    """The run whose model it began with."""
-    steps: int
     lost: int
     doubled: int
     differs: tuple[str, ...]
     """What is not as in the quiet place."""
     held_out: tuple[float, float]
     """Reward before the first step and after the last."""
-    notices: Mapping[str, int]
-    """How many of each were received, by what they are about."""
     notice_s: float | None
     """From when the planted change showed to when the notice of it was received."""
     promotion: str
@@ -86,15 +77,14 @@ def judged(
 
 def wait_for_promotion(cluster: Cluster, night: Night, deployment: str) -> str:
     """Return what its own flow run decided about the night's model."""
-    wanted = {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
     deadline = time.monotonic() + PROMOTED_WITHIN_S
     state = "nothing asked for it"
     while time.monotonic() < deadline:
-        found = cluster.ask("POST", "/flow_runs/filter", wanted)
-        mine = [each for each in found if each["parameters"]["run_id"] == night.run_id]
-        for each in mine:
+        for each in flow_runs(cluster, deployment):
+            if each["parameters"]["run_id"] != night.run_id:
+                continue
             state = str(each["state"]["message"] or each["state"]["name"])
-            if each["state"]["type"] in ("COMPLETED", "FAILED", "CANCELLED"):
+            if each["state"]["type"] in ENDED:
                 return state
         time.sleep(1.0)
     return state
@@ -109,7 +99,7 @@ def _judged(
     work = work_of(root, read_events(root / "logs"), steps, updates)
     ended = night.state == "COMPLETED"
     found = digests(root, steps) if ended else {}
-    differs = tuple(_differences(whole["digests"], found))
+    differs = [name for name, digest in whole["digests"].items() if found.get(name) != digest]
     history = [(each["name"], each["state_type"]) for each in _task_runs(cluster, night.run_id)]
     received = [each for each in cluster.receiver.received if night.run_id in each.subject]
     evaluations = [row["reward"] for row in run.logs.read("evaluations.jsonl")]
@@ -117,20 +107,18 @@ def _judged(
     said = promotions[night.run_id]
     verdict = Verdict(
         night=night,
-        began_with=_began_with(cluster, run).run_id,
-        steps=run.manifest.step,
         lost=work.lost,
         doubled=work.doubled,
-        differs=differs,
+        differs=tuple(differs),
         held_out=(evaluations[0], evaluations[-1]),
-        notices=_counted(received),
         notice_s=_notice_s(night, received),
         promotion=said,
         task_runs=len(history),
         holes=holes,
         faults=(),
     )
-    damaged = [f"{file.path} {file.damage}" for file in _damaged(run)]
+    files = check_run(cluster.runs, night.run_id).files
+    damaged = [f"{file.path} {file.damage}" for file in files if file.damage]
     return _with_faults(verdict, damaged)
 
 
@@ -170,21 +158,6 @@ def _notice_s(night: Night, received: Sequence[Received]) -> float | None:
     if not found or night.visible_at is None:
         return None
     return found[0] - night.visible_at
-
-
-def _counted(received: Sequence[Received]) -> dict[str, int]:
-    """By what a subject is about: `RUN: reward collapsed (step 9 of 24)`."""
-    about = [each.subject.partition(": ")[2].partition(" (")[0] for each in received]
-    return {name: about.count(name) for name in sorted(set(about))}
-
-
-def _differences(expected: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
-    return (name for name, digest in expected.items() if found.get(name) != digest)
-
-
-def _damaged(run: Run) -> list[Any]:
-    files = check_run(run.store.root.parent, run.info.run_id).files
-    return [file for file in files if file.damage]
 
 
 def _task_runs(cluster: Cluster, run_id: str) -> Iterator[Mapping[str, Any]]:
@@ -248,6 +221,15 @@ def _began_with(cluster: Cluster, run: Run) -> ModelVersion:
     raise RuntimeError(f"{run.info.run_id} began with no model that was in production")
 
 
+def train_quietly(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Train a night once more, without Prefect, in this process: nothing happens to it. Return the
+    digests of what that leaves."""
+    folder = Path(job["folder"])
+    (folder / "tiny.toml").write_text(job["config"])
+    run = undisturbed(folder)
+    return {"digests": dict(digests(run.store.root, run.info.num_steps))}
+
+
 def _quiet(cluster: Cluster, night: Night, folder: Path) -> Mapping[str, Any]:
     place = folder / f"quiet-{night.plan.number}"
     place.mkdir()
@@ -259,14 +241,6 @@ def _quiet(cluster: Cluster, night: Night, folder: Path) -> Mapping[str, Any]:
     same.parent.mkdir(parents=True)
     same.symlink_to(registry.store.path(version.path).absolute())
     link.symlink_to(version.path)
-    job = {
-        "folder": str(place),
-        "config": settings(night.plan.steps, night.plan.kind),
-        "run_id": "quiet",
-        "output": str(place / "outcome.json"),
-    }
-    command = [sys.executable, "-m", "benchmarks.nights.reference", json.dumps(job)]
-    log = (place / "log").open("wb")
-    with log:
-        subprocess.run(command, check=True, stdout=log, stderr=log)
-    return dict(json.loads(Path(job["output"]).read_text()))
+    job = {"folder": str(place), "config": settings(night.plan.steps, night.plan.kind)}
+    found: Mapping[str, Any] = ask("nights.verdict:train_quietly", job)
+    return found

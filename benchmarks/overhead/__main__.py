@@ -13,7 +13,6 @@ import contextlib
 import os
 import sqlite3
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.jobs import ROOT, own_server, run_job
+from benchmarks.jobs import ROOT
 from benchmarks.meter import Stamp, steps_between
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
+from benchmarks.server import measured_run, own_server
 from mortal.server.files import DATABASE, Server, server_home
 
 CONFIG = Path(__file__).with_name("tiny.toml")
@@ -43,9 +43,11 @@ class ServerStamp(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunStats:
-    """One run."""
+class Cost:
+    """What orchestration costs in one run."""
 
+    step_s: float
+    """What the workers take for a step."""
     step_ms: float
     """Median wall time of a step."""
     cpu_ms: float
@@ -62,19 +64,10 @@ class RunStats:
     database_mb_per_1000_steps: float
     """What the server's database grew by."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
-    """Orchestration of one length of step."""
-
-    step_s: float
-    """What its workers take."""
-    stats: RunStats
-
     @property
     def more_ms(self) -> float:
         """What a step takes longer than its workers."""
-        return self.stats.step_ms - 1e3 * self.step_s
+        return self.step_ms - 1e3 * self.step_s
 
     def percent(self, ms: float) -> str:
         """Milliseconds, and how many percent they are of a step that takes any time."""
@@ -87,23 +80,18 @@ def main() -> None:
     args = _parse()
     os.chdir(ROOT)  # the configuration names its data from here
     costs: list[Cost] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="overhead-") as name,
-        own_server(Path(name)) as server,
-    ):
+    with folder_for("overhead") as folder, own_server(folder) as server:
         for step_s, steps in zip(args.seconds, args.steps, strict=True):
-            stats = _measured(step_s, steps, server, Path(name) / f"steps-of-{step_s:g}")
-            costs.append(Cost(step_s=step_s, stats=stats))
+            costs.append(_measured(step_s, steps, server, folder / f"steps-of-{step_s:g}"))
             console.print(f"{step_s:g} s, {steps} steps: done")
     _print(costs)
     write_results(args.output, {"overhead": costs})
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__)
+    parser = command_line("overhead", __doc__)
     parser.add_argument("--seconds", type=float, nargs="+", default=[0.2, 5.0, 30.0])
     parser.add_argument("--steps", type=int, nargs="+", help="for each of them")
-    add_output_option(parser, "overhead")
     args = parser.parse_args()
     args.steps = args.steps or [{0.2: 100, 5.0: 20, 30.0: 7}.get(each, 20) for each in args.seconds]
     if len(args.steps) != len(args.seconds) or min(args.steps) < 5:
@@ -111,8 +99,7 @@ def _parse() -> argparse.Namespace:
     return args
 
 
-def _measured(step_s: float, steps: int, server: Server, folder: Path) -> RunStats:
-    folder.mkdir()
+def _measured(step_s: float, steps: int, server: Server, folder: Path) -> Cost:
     job: dict[str, Any] = {
         "config": str(CONFIG),
         "prefect": True,
@@ -123,47 +110,19 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> RunSta
             f"run_id={folder.name.replace('.', '-')}",
             f"runs_dir={folder}/runs",
         ],
-        "output": str(folder / "outcome.json"),
     }
-    before = server_stamp()
-    outcome = run_job("benchmarks.measured_run", job, server)
-    after = server_stamp()
+    before = _server_stamp()
+    outcome = measured_run(server, job)
+    after = _server_stamp()
     stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
-    return run_stats(steps, stamps, before, after, warm_up=min(5, steps // 3))
-
-
-def _print(costs: Sequence[Cost]) -> None:
-    costs_of = ("takes longer", "CPU of the flow", "CPU of the server", "database")
-    growth = ("last fifth beside the first", "memory at step 50, at the end")
-    table = results_table("orchestration of a step", "step", *costs_of, *growth)
-    for each in costs:
-        table.add_row(
-            f"{each.step_s:g} s",
-            each.percent(each.more_ms),
-            each.percent(each.stats.cpu_ms),
-            each.percent(each.stats.server_cpu_ms),
-            f"{each.stats.database_mb_per_1000_steps:.0f} MB per 1,000 steps",
-            f"{each.stats.growth:.2f} of the time, {each.stats.cpu_growth:.2f} of the flow's CPU",
-            f"{each.stats.rss_early_mb:.0f}, {each.stats.rss_last_mb:.0f} MB",
-        )
-    console.print(table)
-    console.print(f"goal at 5 s: {GOAL_PERCENT:g} % of the step, of time and of the flow's CPU")
-
-
-def run_stats(
-    steps: int,
-    stamps: Sequence[Stamp],
-    before: ServerStamp,
-    after: ServerStamp,
-    warm_up: int,
-) -> RunStats:
-    """Differences between consecutive stamps, the first few left out."""
-    measured = steps_between(stamps, warm_up=warm_up)
+    # The first few steps are left out.
+    measured = steps_between(stamps, warm_up=min(5, steps // 3))
     walls = [step.wall_ms for step in measured]
     cpus = [step.cpu_ms for step in measured]
     fifth = max(1, len(walls) // 5)
     resident = [stamp.resident_mb for stamp in stamps]
-    return RunStats(
+    return Cost(
+        step_s=step_s,
         step_ms=statistics.median(walls),
         cpu_ms=statistics.fmean(cpus),
         growth=statistics.median(walls[-fifth:]) / statistics.median(walls[:fifth]),
@@ -175,7 +134,25 @@ def run_stats(
     )
 
 
-def server_stamp() -> ServerStamp:
+def _print(costs: Sequence[Cost]) -> None:
+    rows = [
+        {
+            "step": f"{each.step_s:g} s",
+            "takes longer": each.percent(each.more_ms),
+            "CPU of the flow": each.percent(each.cpu_ms),
+            "CPU of the server": each.percent(each.server_cpu_ms),
+            "database": f"{each.database_mb_per_1000_steps:.0f} MB per 1,000 steps",
+            "last fifth beside the first": f"{each.growth:.2f} of the time, "
+            f"{each.cpu_growth:.2f} of the flow's CPU",
+            "memory at step 50, at the end": f"{each.rss_early_mb:.0f}, {each.rss_last_mb:.0f} MB",
+        }
+        for each in costs
+    ]
+    console.print(results_table("orchestration of a step", rows))
+    console.print(f"goal at 5 s: {GOAL_PERCENT:g} % of the step, of time and of the flow's CPU")
+
+
+def _server_stamp() -> ServerStamp:
     """Stamp this benchmark's server: between runs, its processes are our only children."""
     processes = psutil.Process().children(recursive=True)
     times = [process.cpu_times() for process in processes]

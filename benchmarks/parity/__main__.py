@@ -15,11 +15,8 @@ state ids and the state, too. With GRPO, dialogues with tools are drawn besides:
 `benchmarks.parity.tools`.
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +24,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.output import add_output_option, console, results_table, write_results
-from benchmarks.parity import rows
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
 from benchmarks.parity.tools import Compared, compare
 from tests.support.environments.drawn import draw as draw_with_tools
 from tests.support.parity.cases import Case, draw, draw_kept, draw_on_ranks
-from tests.support.parity.rows_cases import KINDS
+from tests.support.parity.rows_cases import KINDS, attempt_rows, draw_rows, draw_rows_on_ranks
 from tests.support.parity.trial import Trial, attempt, context
 
 
@@ -40,7 +36,7 @@ def main() -> int:
     args = _parse()
     torch.set_num_threads(1)
     if args.algorithm in KINDS:
-        return rows.main(args)
+        return _of_rows(args)
     numbers = args.only or range(args.count)
     if args.kept:
         cases = [draw_kept(args.seed, each, args.ranks, args.algorithm) for each in numbers]
@@ -51,9 +47,9 @@ def main() -> int:
         cases = [draw_on_ranks(args.seed, each, args.ranks, args.algorithm) for each in numbers]
         args.tools = 0
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="parity-") as name:
+    with folder_for("parity", keep=args.keep) as folder:
         trials = []
-        for trial in _attempts(cases, args.keep or Path(name), args.jobs):
+        for trial in _attempts(cases, folder, args.jobs):
             trials.append(trial)
             console.print(_line(trial), markup=False)
     dialogues = []
@@ -62,24 +58,14 @@ def main() -> int:
         console.print(str(dialogues[-1]))
     drawn = f"{args.algorithm}, seed {args.seed}"
     _report(drawn, trials, dialogues, time.perf_counter() - began)
-    write_results(
-        args.output,
-        {
-            "seed": args.seed,
-            "algorithm": args.algorithm,
-            "trials": trials,
-            "with_tools": dialogues,
-        },
-    )
+    results = {"trials": trials, "with_tools": dialogues}
+    write_results(args.output, {"seed": args.seed, "algorithm": args.algorithm, **results})
     outcomes = [*(each.outcome for each in trials), *(each.outcome for each in dialogues)]
     return any(outcome in ("different", "failed") for outcome in outcomes)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.parity",
-        description="Stock TRL, the actor, and the actor killed and resumed: the same bits?",
-    )
+    parser = command_line("parity", __doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--algorithm", choices=["grpo", "rloo", "distillation", "opd", *KINDS], default="grpo"
@@ -91,12 +77,39 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these alone")
     parser.add_argument("--jobs", type=int, default=1, help="configurations at a time")
     parser.add_argument("--keep", type=Path, help="new folder for the files of the runs")
-    add_output_option(parser, "parity")
     args = parser.parse_args()
     if args.keep and args.keep.exists():
         # Ranks would meet over the files by which those of an earlier run have met.
         parser.error(f"--keep {args.keep} exists; name a folder that does not")
     return args
+
+
+def _of_rows(args: argparse.Namespace) -> int:
+    """Train each case three times: by stock `.train()`, step by step, and step by step begun again
+    in a new process from the state at a drawn step. With several ranks, the one that is begun again
+    was killed before, or another rank of it. Compared without tolerance: weights, optimizer,
+    schedule, tokens seen, a moving reference model, every metric and evaluation."""
+    began, trials = time.perf_counter(), []
+    with folder_for("parity", keep=args.keep) as folder:
+        for number in args.only or range(args.count):
+            drawn = (args.algorithm, args.seed, number)
+            several = args.ranks > 1
+            case = draw_rows_on_ranks(*drawn, args.ranks) if several else draw_rows(*drawn)
+            trial = attempt_rows(case, folder / f"case-{number}")
+            trials.append(trial)
+            console.print(
+                f"{number:4}  {trial.outcome:9}  {trial.num_steps} steps, begun again at "
+                f"{trial.begun_again}  {trial.found or trial.settings}",
+                markup=False,
+            )
+    counts = collections.Counter(trial.outcome for trial in trials)
+    console.print(
+        f"\n{args.algorithm}, seed {args.seed}: "
+        f"{', '.join(f'{count} {outcome}' for outcome, count in counts.items())}, "
+        f"{time.perf_counter() - began:.0f} s"
+    )
+    write_results(args.output, {"algorithm": args.algorithm, "seed": args.seed, "trials": trials})
+    return int(any(trial.outcome in ("different", "failed") for trial in trials))
 
 
 def _attempts(cases: list[Case], folder: Path, jobs: int) -> Iterator[Trial]:
@@ -140,15 +153,16 @@ def _method(case: Case) -> str:
 def _report(drawn: str, trials: list[Trial], dialogues: list[Compared], took_s: float) -> None:
     count = len(trials) + len(dialogues)
     title = f"{count} configurations of {drawn} in {took_s / 60:.0f} min"
-    table = results_table(title, "outcome", "number", "updates", "kills", left=["outcome"])
-    for outcome, number in collections.Counter(trial.outcome for trial in trials).most_common():
-        of_it = [trial for trial in trials if trial.outcome == outcome]
-        updates = sum(trial.num_updates for trial in of_it)
-        table.add_row(outcome, str(number), str(updates), str(sum(t.num_kills for t in of_it)))
-    for found, number in collections.Counter(each.outcome for each in dialogues).most_common():
-        updates = sum(each.updates for each in dialogues if each.outcome == found)
-        table.add_row(f"{found}, with tools", str(number), str(updates), "")
-    console.print(table)
+    done: list[tuple[str, int, int]] = [
+        (each.outcome, each.num_updates, each.num_kills) for each in trials
+    ]
+    done += [(f"{each.outcome}, with tools", each.updates, 0) for each in dialogues]
+    rows = []
+    for outcome, number in collections.Counter(outcome for outcome, *_ in done).most_common():
+        updates, kills = zip(*(counts for found, *counts in done if found == outcome), strict=True)
+        counted = {"number": number, "updates": sum(updates), "kills": sum(kills)}
+        rows.append({"outcome": outcome, **{name: str(count) for name, count in counted.items()}})
+    console.print(results_table(title, rows, left=["outcome"]))
     for field in ("architecture", "optimizer", "schedule"):
         kinds = {getattr(trial.case, field) for trial in trials if trial.outcome == "equal"}
         console.print(f"{len(kinds)} of {field}: {', '.join(sorted(kinds))}")

@@ -6,8 +6,6 @@ without tolerance: prompts, their ids, what was sampled and answered with its ma
 rewards, weights after each optimizer update, and every metric.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import tempfile

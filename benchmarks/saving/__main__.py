@@ -7,19 +7,17 @@ The loop and the workers are those of `mortal train`, without Prefect. `none` sa
 alone; `waits` is `checkpoints.background = false`.
 """
 
-from __future__ import annotations
-
 import argparse
+import itertools
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.jobs import ROOT, in_turn, run_job
+from benchmarks.jobs import ROOT, ask, in_turn
 from benchmarks.meter import Stamp, steps_between
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import find_run
 
@@ -51,14 +49,13 @@ def main() -> None:
     args = _parse()
     os.chdir(ROOT)  # the configuration names its data from here
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="saving-", dir=args.dir) as name:
-        for number in range(args.rounds):
-            for staleness in args.staleness:
-                for save_steps in args.save_steps:
-                    for variant in in_turn(args.variants, number):
-                        folder = Path(name) / f"{number}-{staleness}-{save_steps}-{variant}"
-                        runs.append(_train(variant, staleness, save_steps, args, folder))
-                        console.print(_line(runs[-1]))
+    with folder_for("saving", within=args.dir) as place:
+        for drawn in itertools.product(range(args.rounds), args.staleness, args.save_steps):
+            number, staleness, save_steps = drawn
+            for variant in in_turn(args.variants, number):
+                folder = place / f"{number}-{staleness}-{save_steps}-{variant}"
+                runs.append(_train(variant, staleness, save_steps, args, folder))
+                console.print(_line(runs[-1]))
     for staleness in args.staleness:
         same = {run.weights_sha256 for run in runs if run.staleness == staleness}
         if len(same) > 1:
@@ -68,9 +65,7 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.saving", description="What checkpoints beside training gain."
-    )
+    parser = command_line("saving", __doc__)
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--save-steps", type=int, nargs="+", default=[1])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=VARIANTS)
@@ -78,7 +73,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=12, help="train steps of a run")
     parser.add_argument("--dir", type=Path, help="where runs lie; default: the temporary folder")
     parser.add_argument("--set", action="append", default=[], help="section.key=value; repeatable")
-    add_output_option(parser, "saving")
     args = parser.parse_args()
     if args.steps <= WARM_UP + 1:
         parser.error(f"--steps must be over {WARM_UP + 1}: the first {WARM_UP} are warm-up")
@@ -100,9 +94,8 @@ def _train(
         "prefect": False,
         "config": str(CONFIG),
         "overrides": [*args.set, *(f"{key}={value}" for key, value in overrides.items())],
-        "output": f"{folder}.json",
     }
-    outcome = run_job("benchmarks.measured_run", job, None)
+    outcome = ask("measured_run:measure", job)
     run = find_run(folder.parent / "runs", folder.name)
     stages = summarize(run).timings
     measured = steps_between([Stamp(*stamp) for stamp in outcome["stamps"]], warm_up=WARM_UP)
@@ -130,24 +123,26 @@ def _line(run: Run) -> str:
 
 
 def _print_report(runs: Sequence[Run]) -> None:
-    table = results_table(
-        "mean of the rounds (lowest to highest)",
-        *("staleness", "save_steps", "checkpoints", "a step", "more than least", "waited for one"),
-    )
+    rows = []
     for staleness, save_steps in sorted({(run.staleness, run.save_steps) for run in runs}):
         here = [r for r in runs if (r.staleness, r.save_steps) == (staleness, save_steps)]
         floor = min(statistics.fmean(_seconds(here, run.variant)) for run in here)
         for variant in dict.fromkeys(run.variant for run in here):
             seconds = _seconds(here, variant)
             waited = [run.checkpoint_s for run in here if run.variant == variant]
-            table.add_row(
-                *(str(staleness), str(save_steps), variant),
-                f"{statistics.fmean(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})",
-                f"{statistics.fmean(seconds) - floor:.2f} s",
-                f"{statistics.fmean(waited):.2f} s",
+            mean = statistics.fmean(seconds)
+            rows.append(
+                {
+                    "staleness": str(staleness),
+                    "save_steps": str(save_steps),
+                    "checkpoints": variant,
+                    "a step": f"{mean:.2f} s ({min(seconds):.2f}-{max(seconds):.2f})",
+                    "more than least": f"{mean - floor:.2f} s",
+                    "waited for one": f"{statistics.fmean(waited):.2f} s",
+                }
             )
     console.print()
-    console.print(table)
+    console.print(results_table("mean of the rounds (lowest to highest)", rows))
 
 
 def _seconds(runs: Sequence[Run], variant: str) -> list[float]:

@@ -9,11 +9,8 @@ that takes 12 GB, with `--optim sgd`, which keeps no state, 8 GB. Memory is what
 with no other and what is no file's (RssAnon), seen every 5 ms.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,26 +20,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.jobs import ROOT
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
+from benchmarks.weights.shapes import build
 from mortal_steps.policy.algorithms.grpo import GRPO
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 BYTES_A_PARAMETER = {"adamw_torch": 12, "sgd": 4}
 """Of a weight and what the optimizer keeps."""
-SHAPES = {
-    "0.5B": {
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-    },
-    "1.5B": {
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-    },
-}
+SIZES = {"0.5B": 0.5, "1.5B": 1.5}
 EVERY_S = 0.005
 WRITING = ("publish", "save", "save beside training")
 ADDED_LIMIT = 1e9
@@ -82,10 +67,11 @@ def main() -> None:
     args = _parse()
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = str(ROOT)
-    with tempfile.TemporaryDirectory(prefix="ranks-", dir=args.dir) as name:
-        model = Path(name, "model")
-        num_parameters = _build_model(model, args.shape)
-        phases = _measure(Path(name, "run"), str(model), args.ranks, args.optim)
+    with folder_for("ranks", within=args.dir) as folder:
+        model, _ = build(SIZES[args.shape], folder / "model")
+        num_parameters = model.num_parameters()
+        del model  # from the memory of rank 0, which is this process
+        phases = _measure(folder / "run", str(folder / "model"), args.ranks, args.optim)
     share = BYTES_A_PARAMETER[args.optim] * num_parameters // args.ranks
     _print_report(phases, share)
     measured = {"ranks": args.ranks, "shape": args.shape, "optim": args.optim}
@@ -96,36 +82,12 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.saving.ranks", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = command_line("saving.ranks", __doc__)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--shape", choices=SHAPES, default="0.5B")
+    parser.add_argument("--shape", choices=SIZES, default="0.5B")
     parser.add_argument("--optim", choices=BYTES_A_PARAMETER, default="adamw_torch")
     parser.add_argument("--dir", type=Path, help="where the run lies; default: temporary folder")
-    add_output_option(parser, "saving-ranks")
     return parser.parse_args()
-
-
-def _build_model(folder: Path, shape: str) -> int:
-    """Write the model; return the number of its parameters."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    from mortal_steps.config.model import NewModelConfig
-    from mortal_steps.policy.starting_model.new_model import build_tokenizer
-
-    config = Qwen2Config(
-        vocab_size=151936,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-        dtype=torch.float32,
-        **SHAPES[shape],
-    )
-    model = Qwen2ForCausalLM(config)
-    model.save_pretrained(folder)
-    build_tokenizer(NewModelConfig()).save_pretrained(folder)
-    return int(model.num_parameters())
 
 
 def _measure(run_dir: Path, model: str, num_ranks: int, optim: str) -> list[Phase]:
@@ -189,15 +151,18 @@ def _own_bytes(pid: int) -> int:
 
 def _print_report(phases: Sequence[Phase], share: int) -> None:
     title = f"GB of memory; a rank's share of weights and moments is {share / 1e9:.2f} GB"
-    table = results_table(
-        title, "", "seconds", "rank 0 before", "most", "more", "others, more", left=("",)
-    )
+    rows = []
     for phase in phases:
         added = [most - before for most, before in zip(phase.most, phase.before, strict=True)]
-        gigabytes = (phase.before[0], phase.most[0], added[0], max(added[1:], default=0))
-        cells = [f"{each / 1e9:.2f}" for each in gigabytes]
-        table.add_row(phase.name, f"{phase.seconds:.1f}", *cells)
-    console.print(table)
+        sizes = {
+            "rank 0 before": phase.before[0],
+            "most": phase.most[0],
+            "more": added[0],
+            "others, more": max(added[1:], default=0),
+        }
+        cells = {name: f"{each / 1e9:.2f}" for name, each in sizes.items()}
+        rows.append({"": phase.name, "seconds": f"{phase.seconds:.1f}", **cells})
+    console.print(results_table(title, rows, left=("",)))
 
 
 if __name__ == "__main__":

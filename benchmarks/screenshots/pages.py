@@ -1,7 +1,5 @@
 """Which pages are taken, and how: one entry a picture."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,13 +8,27 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from benchmarks.screenshots.night import Night
-
 SETTLED_MS = 6000
 """Prefect's pages load, draw and then move their graphs into place."""
 ZOOM_CLICKS = 3
 NUM_COLOURS = 128
 SIZE = ViewportSize(width=1400, height=900)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Night:
+    """What there is to look at."""
+
+    ui_url: str
+    flow_run_id: str
+    segment_id: str
+    """The flow run of a segment of steps in the middle."""
+    deployment_id: str
+    report_id: str
+    """The artifact with the run's report."""
+    run_dir: Path
+    receiver_url: str
+    """Shows the notices that were received."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

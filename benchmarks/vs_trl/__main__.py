@@ -13,23 +13,20 @@ Beside the pretrained model, and on rows, all have one thread, and TRL runs as a
 it, and keeping its memory as MORTAL's workers do.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json
 import os
 import random
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import ROOT, in_turn, own_server, run_job
-from benchmarks.output import add_output_option, write_results
+from benchmarks.jobs import ROOT, ask, in_turn
+from benchmarks.output import command_line, folder_for, write_results
+from benchmarks.server import measured_run, own_server
 from benchmarks.vs_trl.report import TrainingStats, print_report, training_stats
-from benchmarks.vs_trl.start import starting_model
 from mortal.server.files import Server
 from mortal_steps.compute.local_container import ENVIRONMENT, KEEPING_MEMORY
 from mortal_steps.plan.loader import load_config
@@ -66,13 +63,13 @@ def main() -> None:
     os.chdir(ROOT)
     stats: list[TrainingStats] = []
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="vs-trl-") as name, own_server(Path(name)) as server:
+    with folder_for("vs-trl") as folder, own_server(folder) as server:
         server_s = time.perf_counter() - began
         for model in args.models:
             config, overrides = MODELS[model]
-            common = _common(model, Path(name))
-            weights = starting_model(config, [*common, *overrides])
-            for job in _jobs(model, args, Path(name)):
+            start = {"config": str(config), "overrides": [*_common(model, folder), *overrides]}
+            weights = ask("vs_trl.stock:starting_model", start)
+            for job in _jobs(model, args, folder):
                 stats.append(_train(job, weights, server))
                 print(stats[-1].line(), flush=True)
     print_report(stats, server_s)
@@ -80,10 +77,7 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.vs_trl",
-        description="The same training with stock TRL and with MORTAL.",
-    )
+    parser = command_line("vs_trl", __doc__)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["demo", "small"])
     parser.add_argument("--steps", type=int, help=f"train steps (default: {STEPS})")
     parser.add_argument("--rounds", type=int, default=2)
@@ -93,7 +87,6 @@ def _parse() -> argparse.Namespace:
         metavar="NAME[:KEY=VALUE,...]",
         help="a variant of MORTAL with overrides; repeatable (default: `mortal` as it is)",
     )
-    add_output_option(parser, "vs_trl")
     args = parser.parse_args()
     if args.steps is not None and args.steps < 6:
         parser.error("--steps must be at least 6: the first few are warm-up")
@@ -127,7 +120,6 @@ def _jobs(model: str, args: argparse.Namespace, folder: Path) -> Iterator[dict[s
                     f"training.max_steps={steps}",
                     f"run_id={run_id}",
                 ],
-                "output": str(folder / f"{run_id}.json"),
                 "folder": str(folder / f"{run_id}-trl"),
             }
 
@@ -155,9 +147,10 @@ def write_rows(path: Path, model: str, count: int = 1000) -> Path:
 def _train(job: dict[str, Any], weights: str, server: Server) -> TrainingStats:
     is_stock = job["variant"] in STOCK
     threads, variables = STOCK.get(job["variant"], (1, {}))
-    module = "benchmarks.vs_trl.stock" if is_stock else "benchmarks.measured_run"
-    order = {**job, "model": weights} if is_stock else {**job, "prefect": True}
-    outcome = run_job(module, order, server, threads=threads, variables=variables)
+    function = "vs_trl.stock:measure" if is_stock else "measured_run:measure"
+    order = {**job, "model": weights, "prefect": True}
+    variables = {**variables, "OMP_NUM_THREADS": str(threads)}
+    outcome = measured_run(server, order, function=function, variables=variables)
     if not is_stock:
         run = find_run(Path(job["runs_dir"]), job["run_id"])
         measure = "loss" if run.config.algorithm.judges_by_loss else "reward"

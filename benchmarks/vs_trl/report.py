@@ -1,7 +1,5 @@
 """What a training took, and the table that compares them."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,70 +75,54 @@ def training_stats(
 
 def print_report(stats: Sequence[TrainingStats], server_s: float) -> None:
     """Medians over the rounds; the ratios are to the better of TRL's runs in the same round."""
-    table = results_table(
-        "median of the rounds",
-        "model",
-        "variant",
-        "step, mean",
-        "step, median",
-        "slowest",
-        "CPU",
-        "samples/s",
-        "time / best TRL",
-        "CPU / best TRL",
-        "with start-up",
-        f"reward or loss, first {LAST}",
-        f"last {LAST}",
-        left=("model", "variant"),
-    )
-    for (model, variant), group in _grouped(stats).items():
-        middle = {
-            name: statistics.median(getattr(run, name) for run in group)
-            for name in TrainingStats.__slots__
-            if name not in ("model", "variant", "stages_ms")
-        }
-        ratio, cpu_ratio = (
-            statistics.median(getattr(run, of) / _best_stock(stats, run, of) for run in group)
-            for of in ("step_ms", "cpu_ms")
-        )
-        table.add_row(
-            model,
-            variant,
-            f"{middle['step_ms']:.1f} ms",
-            f"{middle['median_ms']:.1f} ms",
-            f"{middle['slowest_ms']:.0f} ms",
-            f"{middle['cpu_ms']:.0f} ms",
-            f"{middle['samples_per_s']:,.0f}",
-            f"{ratio:.2f}",
-            f"{cpu_ratio:.2f}",
-            f"{middle['whole_s']:.1f} s",
-            f"{middle['first_reward']:.3f}",
-            f"{middle['last_reward']:.3f}",
-        )
+    rows = [_row(stats, *key, group) for key, group in _grouped(stats).items()]
     console.print()
-    console.print(table)
+    console.print(results_table("median of the rounds", rows, left=("model", "variant")))
     _print_stages(stats)
     console.print(f"The Prefect server took {server_s:.1f} s to start, once, on top of MORTAL's.")
+
+
+def _row(
+    stats: Sequence[TrainingStats], model: str, variant: str, group: Sequence[TrainingStats]
+) -> dict[str, str]:
+    def middle(name: str) -> float:
+        return statistics.median(getattr(run, name) for run in group)
+
+    def ratio(of: str) -> float:
+        return statistics.median(getattr(run, of) / _best_stock(stats, run, of) for run in group)
+
+    return {
+        "model": model,
+        "variant": variant,
+        "step, mean": f"{middle('step_ms'):.1f} ms",
+        "step, median": f"{middle('median_ms'):.1f} ms",
+        "slowest": f"{middle('slowest_ms'):.0f} ms",
+        "CPU": f"{middle('cpu_ms'):.0f} ms",
+        "samples/s": f"{middle('samples_per_s'):,.0f}",
+        "time / best TRL": f"{ratio('step_ms'):.2f}",
+        "CPU / best TRL": f"{ratio('cpu_ms'):.2f}",
+        "with start-up": f"{middle('whole_s'):.1f} s",
+        f"reward or loss, first {LAST}": f"{middle('first_reward'):.3f}",
+        f"last {LAST}": f"{middle('last_reward'):.3f}",
+    }
 
 
 def _print_stages(stats: Sequence[TrainingStats]) -> None:
     """Print what each stage takes inside its worker; the rest of a step is on the way there."""
     ours = {key: runs for key, runs in _grouped(stats).items() if runs[0].stages_ms}
-    title = "MORTAL: one call of a stage, inside its worker"
     known = ("get_batch", "generate", "reward", "train_step", "sync_weights")
     stages = [stage for stage in known if any(stage in of[0].stages_ms for of in ours.values())]
-    table = results_table(title, "model", "variant", *stages, left=("model", "variant"))
+    rows = []
     for (model, variant), runs in ours.items():
-        means = [
-            statistics.median(run.stages_ms[stage] for run in runs)
+        means = {
+            stage: f"{statistics.median(run.stages_ms[stage] for run in runs):.1f} ms"
             if stage in runs[0].stages_ms
-            else None
+            else "-"
             for stage in stages
-        ]
-        table.add_row(
-            model, variant, *("-" if mean is None else f"{mean:.1f} ms" for mean in means)
-        )
-    console.print(table)
+        }
+        rows.append({"model": model, "variant": variant, **means})
+    title = "MORTAL: one call of a stage, inside its worker"
+    console.print(results_table(title, rows, left=("model", "variant")))
 
 
 def _grouped(stats: Sequence[TrainingStats]) -> dict[tuple[str, str], list[TrainingStats]]:

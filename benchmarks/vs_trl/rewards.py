@@ -1,7 +1,5 @@
 """Rewards that a random model earns now and then, and that ask for long completions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

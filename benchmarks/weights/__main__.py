@@ -19,15 +19,10 @@ from the mapped file, which is no read. `worker GB`: its own memory once it has 
 that it ever had, with what it shares with the actor or the page cache.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -35,8 +30,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.jobs import ROOT
-from benchmarks.output import add_output_option, console, results_table, write_results
+from benchmarks.jobs import ask
+from benchmarks.output import command_line, console, folder_for, results_table, write_results
 from mortal_steps.rollout.weight_sync.table import DIRECT, WEIGHT_SYNC
 
 SIZES = (0.09, 0.5, 1.5)
@@ -59,9 +54,8 @@ def main() -> None:
         methods = [method for method in args.methods if _fits(method, size, place)]
         if not methods:
             continue
-        on = None if place == "disk" else place
-        with tempfile.TemporaryDirectory(prefix="weights-", dir=on) as folder:
-            found = _measure(args, size, methods, Path(folder))
+        with folder_for("weights", within=None if place == "disk" else Path(place)) as folder:
+            found = _measure(args, size, methods, folder)
         rounds += [{"size": size, "place": place, **row} for row in found]
         console.print(_line(size, place, found))
     _print_report(rounds)
@@ -81,28 +75,20 @@ def _fits(method: str, size: float, place: str) -> bool:
     return free >= needed
 
 
-def ratio(row: Round) -> float:
-    """Publish, load and verify as a multiple of a plain write and read in the same round."""
-    spent: float = row["publish_s"] + row["load_s"]
-    return spent / (row["plain_write_s"] + row["plain_read_s"])
-
-
-def cpu_ratio(row: Round) -> float:
-    """Return the same of CPU seconds."""
-    spent: float = row["publish_cpu_s"] + row["load_cpu_s"]
-    return spent / (row["plain_write_cpu_s"] + row["plain_read_cpu_s"])
-
-
-def until_sampling_s(row: Round) -> float:
-    """Seconds from trained weights until a token may be sampled with them."""
-    seconds: float = row["publish_s"] + row["load_s"] + _canary_s(row)
-    return seconds
-
-
-def _canary_s(row: Round) -> float:
-    """Seconds of both forward passes of the probe."""
-    seconds: float = row["score_s"] + row["canary_s"]
-    return seconds
+def _with_sums(row: Round) -> Round:
+    """Return a round with what its columns come to: `times` is publish, load and verify as a
+    multiple of a plain write and read, `cpu_times` the same of CPU seconds."""
+    spent, plain = row["publish_s"] + row["load_s"], row["plain_write_s"] + row["plain_read_s"]
+    cpu_s = row["publish_cpu_s"] + row["load_cpu_s"]
+    canary = row["score_s"] + row["canary_s"]
+    return {
+        **row,
+        "plain_s": plain,
+        "both_canaries_s": canary,
+        "until_sampling_s": spent + canary,
+        "times": spent / plain,
+        "cpu_times": cpu_s / (row["plain_write_cpu_s"] + row["plain_read_cpu_s"]),
+    }
 
 
 def _measure(
@@ -110,69 +96,59 @@ def _measure(
 ) -> list[Round]:
     job = {
         "size": size,
+        "dtype": "float32",
         "folder": str(folder),
         "rank": args.rank,
         "methods": methods,
         "rounds": args.rounds,
         "engine": args.engine,
-        "python": args.python,
+        "engine_options": {},
+        "canary_tolerance": 1e-2,
+        "worker_python": str(Path(args.python).absolute()),
         "threads": args.threads,
-        "output": str(folder / "rounds.json"),
     }
-    env = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    command = [sys.executable, "-m", "benchmarks.weights.measured", json.dumps(job)]
-    subprocess.run(command, check=True, env=env, cwd=ROOT)
-    found: list[Round] = json.loads((folder / "rounds.json").read_text())
-    return found
+    threads = {"OMP_NUM_THREADS": str(args.threads)}
+    found = ask("weights.measured:measure", job, variables=threads)
+    return [_with_sums(row) for row in found]
 
 
 def _line(size: float, place: str, rows: Sequence[Round]) -> str:
     methods = dict.fromkeys(row["method"] for row in rows)
     ratios = (
-        f"{method} {statistics.median(ratio(r) for r in rows if r['method'] == method):.2f} times"
+        f"{method} {_median([r for r in rows if r['method'] == method], 'times'):.2f} times"
         for method in methods
     )
     return f"{size}B in {place}: {', '.join(ratios)}"
 
 
 def _print_report(rounds: Sequence[Round]) -> None:
-    headings = (
-        "publish",
-        "load + verify",
-        "canary",
-        "until sampling",
-        "meanwhile",
-        "write + read",
-        "times",
-        "CPU",
-    )
-    table = results_table(
-        "seconds of a version, medians of the rounds",
-        *("model", "place", "method", *headings, "written", "read", "worker GB"),
-        left=("place", "method"),
-    )
-    keys = list(dict.fromkeys((r["size"], r["place"], r["method"]) for r in rounds))
-    for key in keys:
-        rows = [r for r in rounds if (r["size"], r["place"], r["method"]) == key]
-        size, place, method = key
-        plain = [r["plain_write_s"] + r["plain_read_s"] for r in rows]
-        table.add_row(
-            f"{size}B",
-            place,
-            method,
-            *(f"{_median(rows, name):.3f}" for name in ("publish_s", "load_s")),
-            f"{statistics.median(map(_canary_s, rows)):.3f}",
-            f"{statistics.median(map(until_sampling_s, rows)):.3f}",
-            f"{_median(rows, 'settle_s'):.3f}",
-            f"{statistics.median(plain):.3f}",
-            f"{statistics.median(map(ratio, rows)):.2f} (from {min(map(ratio, rows)):.2f})",
-            f"{statistics.median(map(cpu_ratio, rows)):.2f}",
-            f"{_passes(rows, 'publish_written'):.1f}",
-            f"{_passes(rows, 'publish_read'):.1f} + {_passes(rows, 'load_read'):.1f}",
-            f"{_median(rows, 'own_bytes') / 1e9:.1f} {_median(rows, 'peak_bytes') / 1e9:.1f}",
-        )
-    console.print(table)
+    groups: dict[tuple[float, str, str], list[Round]] = {}
+    for each in rounds:
+        groups.setdefault((each["size"], each["place"], each["method"]), []).append(each)
+    title = "seconds of a version, medians of the rounds"
+    rows = [_row(*key, mine) for key, mine in groups.items()]
+    console.print(results_table(title, rows, left=("place", "method")))
     console.print(f"goal: {GOAL} times a plain write and a plain read")
+
+
+def _row(size: float, place: str, method: str, rows: Sequence[Round]) -> dict[str, str]:
+    return {
+        "model": f"{size}B",
+        "place": place,
+        "method": method,
+        "publish": f"{_median(rows, 'publish_s'):.3f}",
+        "load + verify": f"{_median(rows, 'load_s'):.3f}",
+        "canary": f"{_median(rows, 'both_canaries_s'):.3f}",
+        "until sampling": f"{_median(rows, 'until_sampling_s'):.3f}",
+        "meanwhile": f"{_median(rows, 'settle_s'):.3f}",
+        "write + read": f"{_median(rows, 'plain_s'):.3f}",
+        "times": f"{_median(rows, 'times'):.2f} (from {min(row['times'] for row in rows):.2f})",
+        "CPU": f"{_median(rows, 'cpu_times'):.2f}",
+        "written": f"{_passes(rows, 'publish_written'):.1f}",
+        "read": f"{_passes(rows, 'publish_read'):.1f} + {_passes(rows, 'load_read'):.1f}",
+        "worker GB": f"{_median(rows, 'own_bytes') / 1e9:.1f} "
+        f"{_median(rows, 'peak_bytes') / 1e9:.1f}",
+    }
 
 
 def _median(rows: Iterable[Round], name: str) -> float:
@@ -184,7 +160,7 @@ def _passes(rows: Iterable[Round], name: str) -> float:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command_line("weights", __doc__)
     parser.add_argument("--sizes", type=float, nargs="+", default=SIZES, metavar="BILLIONS")
     parser.add_argument("--places", nargs="+", default=PLACES, metavar="FOLDER", help="or `disk`")
     parser.add_argument("--methods", nargs="+", default=METHODS, metavar="WEIGHT_SYNC")
@@ -193,7 +169,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--engine", default="transformers")
     parser.add_argument("--python", default=sys.executable, help="of the rollout worker")
     parser.add_argument("--rank", type=int, default=0, help="of a LoRA adapter to sync instead")
-    add_output_option(parser, "weights")
     return parser.parse_args()
 
 

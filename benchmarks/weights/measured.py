@@ -1,13 +1,6 @@
-"""One size of model in one folder: an actor's side of the measurement, which starts a worker.
+"""One size of model in one folder: an actor's side of the measurement, which starts a worker."""
 
-python -m benchmarks.weights.measured JOB
-"""
-
-from __future__ import annotations
-
-import json
-import sys
-import time
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.weights.shapes import build
-from benchmarks.weights.sides import Policy, Worker
+from benchmarks.weights.sides import Policy, Worker, timed
 from mortal_steps.data.problem_files import keep_problems
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.publishing import Publisher
@@ -30,8 +23,8 @@ MODULES = ["q_proj", "k_proj", "v_proj", "o_proj"]
 """What an adapter adapts."""
 
 
-def main() -> None:
-    job = json.loads(sys.argv[1])
+def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rounds of each method, beside a plain write and read of as many bytes."""
     torch.set_num_threads(job["threads"])
     disable_progress_bar()
     folder = Path(job["folder"])
@@ -39,42 +32,52 @@ def main() -> None:
     if job["rank"]:
         adapter = LoraConfig(task_type="CAUSAL_LM", r=job["rank"], target_modules=MODULES)
         model = get_peft_model(model, adapter).eval()
-    rounds = []
-    for method in job["methods"]:
-        rounds += _method(job, method, folder, Policy(model, tokenizer))
-    Path(job["output"]).write_text(json.dumps(rounds))
+    policy = Policy(model, tokenizer)
+    return [
+        {"method": method, **found}
+        for method in job["methods"]
+        for found in versions(
+            job, method, folder, policy, lambda: _plain(policy.trained, folder / "plain")
+        )
+    ]
 
 
-def _method(job: dict[str, Any], method: str, folder: Path, policy: Policy) -> list[dict[str, Any]]:
+def versions(
+    job: dict[str, Any],
+    method: str,
+    folder: Path,
+    policy: Policy,
+    beforehand: Callable[[], dict[str, float]],
+) -> list[dict[str, Any]]:
+    """Return what each of the job's rounds took, and what was measured of its weights beforehand.
+    One more round comes first: it starts the engine's paths, and takes new memory."""
     lora = {"r": job["rank"], "target_modules": MODULES, "publish": "adapter"}
     config = RunConfig.model_validate(
         {
-            "model": {"dtype": "float32", "max_model_len": 128},
+            "model": {"dtype": job["dtype"], "max_model_len": 128},
             "rollout": {
                 "engine": job["engine"],
+                "engine_options": job["engine_options"],
                 "weight_sync": method,
-                "canary_tolerance": 1e-2,
+                "canary_tolerance": job["canary_tolerance"],
             },
             "training": {"use_lora": True, "lora": lora} if job["rank"] else {},
         }
     )
     store = RunStore(folder / f"run-{method}")
     keep_problems(store, [Problem(id="a", prompt="abcdefgh")], [])
-    worker = Worker(job["python"], store.root, config, folder / "model")
+    worker = Worker(job["worker_python"], store.root, config, folder / "model")
     publisher = Publisher(store, config.rollout, config.model, config.training, BackgroundClock())
-    tensors = [each.detach() for each in policy.model.parameters() if each.requires_grad]
     found = []
     for number in range(job["rounds"] + 1):
-        for tensor in tensors:
-            tensor.add_(1e-4)
-        plain = _plain(tensors, folder / "plain") if number else {}
-        measured = _sync(publisher, policy, worker, number)
+        for tensor in policy.trained:
+            tensor.mul_(1.01)
+        before = beforehand() if number else {}
+        found.append({**before, **_sync(publisher, policy, worker, number)})
         store.holding(f"weights/v{number}").remove_folder(f"weights/v{number}")
-        if number:  # the first one starts the engine's paths, and takes new memory
-            found.append({"method": method, **plain, **measured})
     worker.end()
     shared_memory.remove_folder(store.root)
-    return found
+    return found[1:]
 
 
 def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
@@ -97,18 +100,17 @@ def _plain(tensors: Sequence[torch.Tensor], path: Path) -> dict[str, float]:
 
     found: dict[str, float] = {"num_bytes": sum(map(len, views))}
     for name, action in {"write": write, "read": read}.items():
-        found[f"plain_{name}_s"], found[f"plain_{name}_cpu_s"], _ = _timed(action)
+        found[f"plain_{name}_s"], found[f"plain_{name}_cpu_s"], _ = timed(action)
     path.unlink()
     return found
 
 
 def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> dict[str, Any]:
     began_io = _io()
-    publish_s, publish_cpu_s, reference = _timed(lambda: publisher.publish(policy, version))
+    publish_s, publish_cpu_s, reference = timed(lambda: publisher.publish(policy, version))
     ended_io = _io()
-    request = {"path": reference.path, "sha256": reference.sha256, "version": version}
-    answer = worker.ask(request)
-    settle_s, _, _ = _timed(publisher.finish)
+    answer = worker.ask(dataclasses.asdict(reference))
+    settle_s, _, _ = timed(publisher.finish)
     return {
         "publish_s": publish_s - policy.score_s,
         "publish_cpu_s": publish_cpu_s - policy.score_cpu_s,
@@ -120,18 +122,7 @@ def _sync(publisher: Publisher, policy: Any, worker: Worker, version: int) -> di
     }
 
 
-def _timed(action: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds, CPU seconds of this process, and what it returns."""
-    began, began_cpu = time.perf_counter(), time.process_time()
-    value = action()
-    return time.perf_counter() - began, time.process_time() - began_cpu, value
-
-
 def _io() -> dict[str, int]:
     """Bytes that this process has passed to `write` and got from `read`, page cache included."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
-
-
-if __name__ == "__main__":
-    main()

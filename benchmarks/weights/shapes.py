@@ -1,7 +1,5 @@
 """Models of real sizes with random weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

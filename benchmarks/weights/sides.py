@@ -1,15 +1,21 @@
 """Both sides of a version on its way: a model that is published, and a worker that loads it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.jobs import ROOT
 from mortal_steps.plan.run_config import RunConfig
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Return the seconds, the CPU seconds of this process, and what the action returns."""
+    began, began_cpu = time.perf_counter(), time.process_time()
+    value = action()
+    return time.perf_counter() - began, time.process_time() - began_cpu, value
 
 
 class Policy:
@@ -19,6 +25,11 @@ class Policy:
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.score_s = self.score_cpu_s = 0.0
+
+    @property
+    def trained(self) -> list[Any]:
+        """The tensors that training changes."""
+        return [each.detach() for each in self.model.parameters() if each.requires_grad]
 
     def export_weights(self, folder: Path) -> Any:
         """See `Stepper`."""
@@ -39,15 +50,16 @@ class Policy:
 
     def score(self, token_ids: Sequence[int]) -> list[float]:
         """See `Stepper`."""
+        self.score_s, self.score_cpu_s, found = timed(lambda: self._logprobs(token_ids))
+        return found
+
+    def _logprobs(self, token_ids: Sequence[int]) -> list[float]:
         import torch
 
-        began, began_cpu = time.perf_counter(), time.process_time()
         ids = torch.tensor([list(token_ids)], device=self.model.device)
         with torch.no_grad():
             logits = self.model(input_ids=ids, use_cache=False).logits[0, :-1].float()
         found: list[float] = logits.log_softmax(-1).gather(1, ids[0, 1:, None]).squeeze(1).tolist()
-        self.score_s = time.perf_counter() - began
-        self.score_cpu_s = time.process_time() - began_cpu
         return found
 
 
@@ -55,10 +67,8 @@ class Worker:
     """A rollout worker in a process of its own (worker.py)."""
 
     def __init__(self, python: str, run_dir: Path, config: RunConfig, model_path: Path) -> None:
-        script = Path(__file__).with_name("worker.py")
-        self._process = subprocess.Popen(
-            [python, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command, pipe = [python, "-m", "benchmarks.weights.worker"], subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
         job = {"run_dir": str(run_dir), "config": config.model_dump(mode="json")}
         self.ask({**job, "model_path": str(model_path)})
 

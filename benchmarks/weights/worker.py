@@ -1,18 +1,13 @@
-"""A worker's side: a line of JSON to start with, then one for each version to sync to.
-
-Run as a script by the interpreter that has its engine.
-"""
-
-from __future__ import annotations
+"""A worker's side: a line of JSON to start with, then one for each version to sync to."""
 
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.weights.sides import timed
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.rollout.worker import RolloutWorker
@@ -44,28 +39,22 @@ class Canary:
         self.wall_s = self.cpu_s = 0.0
 
     def __call__(self, token_ids: Sequence[int]) -> Any:
-        began, began_cpu = time.perf_counter(), time.process_time()
-        found = self._score(token_ids)
-        self.wall_s, self.cpu_s = time.perf_counter() - began, time.process_time() - began_cpu
+        self.wall_s, self.cpu_s, found = timed(lambda: self._score(token_ids))
         return found
 
 
 def _sync(worker: RolloutWorker, canary: Canary, request: dict[str, Any]) -> dict[str, Any]:
-    began, began_cpu, began_read = time.perf_counter(), time.process_time(), _bytes_read()
-    worker.sync_weights(weights=WeightsRef(**request))
+    began_read = _number("io", "rchar")  # what is got from `read`; mapped files are no part of it
+    weights = WeightsRef(**request)
+    wall_s, cpu_s, _ = timed(lambda: worker.sync_weights(weights=weights))
     return {
-        "load_s": time.perf_counter() - began - canary.wall_s,
-        "load_cpu_s": time.process_time() - began_cpu - canary.cpu_s,
+        "load_s": wall_s - canary.wall_s,
+        "load_cpu_s": cpu_s - canary.cpu_s,
         "canary_s": canary.wall_s,
-        "load_read": _bytes_read() - began_read,
+        "load_read": _number("io", "rchar") - began_read,
         "own_bytes": 1024 * _number("status", "RssAnon"),
         "peak_bytes": 1024 * _number("status", "VmHWM"),
     }
-
-
-def _bytes_read() -> int:
-    """Return what this process got from `read`; mapped files are no part of that."""
-    return _number("io", "rchar")
 
 
 def _number(file: str, name: str) -> int:

@@ -77,7 +77,7 @@ def measure(
         use_cpu=True,
     )
     stepper.begin()
-    stepper.train_step(_batch(config, 0, SHORT, SHORT), seed=0)  # makes the optimizer's moments
+    stepper.train_step(full_batch(config, 0, SHORT, SHORT), seed=0)  # makes the optimizer's moments
     gc.collect()
     model, optimizer = stepper._trainer.model, stepper._trainer.optimizer
     kept = [*model.parameters()]
@@ -86,7 +86,7 @@ def measure(
             kept += other.parameters()
     kept += [value for state in optimizer.state.values() for value in state.values()]
     static = sum(local(tensor).nbytes for tensor in kept)
-    batch = _batch(config, 1, prompt, completion)
+    batch = full_batch(config, 1, prompt, completion)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         stepper.train_step(batch, seed=1)
     events = profiled.profiler.kineto_results.events()
@@ -105,7 +105,8 @@ def local(tensor):
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _batch(config, step, prompt, completion):
+def full_batch(config, step, prompt, completion):
+    """Return a batch whose prompts and completions have these lengths; every second is rewarded."""
     source = random.Random(step)
     groups = []
     for place in range(config.training.batch_size):
