@@ -80,14 +80,6 @@ class DataConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _keeps_the_prompts(self) -> Self:
-        if self.prompt_column in self.drop_columns:
-            raise ValueError(
-                f"drop_columns contains {self.prompt_column!r}, the prompt_column; take it out"
-            )
-        return self
-
 
 class MadeRows(NamedTuple):
     """A source whose rows are made by code, not read from a file, a folder or the hub."""

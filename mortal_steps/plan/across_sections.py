@@ -39,6 +39,14 @@ def with_defaults_of(kind: type[AlgorithmConfig], values: Mapping[str, Any]) -> 
     return values
 
 
+def check_prompts(algorithm: AlgorithmConfig, data: DataConfig) -> None:
+    """Refuse to drop prompts that are sampled from. Rows that are learned may do without."""
+    if data.prompt_column in data.drop_columns and not algorithm.judges_by_loss:
+        raise ValueError(
+            f"data.drop_columns contains {data.prompt_column!r}, the prompt_column; take it out"
+        )
+
+
 def check_completions_to_compare(algorithm: AlgorithmConfig, training: TrainingConfig) -> None:
     number = training.num_generations
     compares = algorithm.learns_from_rewards and not algorithm.judges_by_loss

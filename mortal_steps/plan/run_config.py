@@ -34,6 +34,7 @@ from mortal_steps.plan.across_sections import (
     check_completions_to_compare,
     check_environment,
     check_names,
+    check_prompts,
     check_quantization,
     check_selection,
     check_single_node,
@@ -88,6 +89,7 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _sections_go_together(self) -> Self:
         algorithm, rollout, training = self.algorithm, self.rollout, self.training
+        check_prompts(algorithm, self.data)
         check_completions_to_compare(algorithm, training)
         check_source(algorithm, rollout)
         check_selection(self.selection, algorithm, rollout, training)

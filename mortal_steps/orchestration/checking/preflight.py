@@ -50,7 +50,13 @@ from mortal_steps.orchestration.checking.reward_calls import (
     check_something_scores,
     sets_of,
 )
-from mortal_steps.orchestration.checking.rows import check_source, prepare, warn_of_idle_keys
+from mortal_steps.orchestration.checking.rows import (
+    SFT,
+    check_form,
+    check_source,
+    prepare,
+    warn_of_idle_keys,
+)
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
 from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
@@ -64,6 +70,7 @@ from mortal_steps.orchestration.trials.opening import forecast_plan, passing_wor
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.algorithms.rows.columns import row_of
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
@@ -188,6 +195,8 @@ class _Checks:
             num_steps = num_train_steps(len(train), config.training)
             warn_of_unjudged_checkpoints(config.checkpoints, every, num_steps)
             warn_of_answers(train)
+        elif config.algorithm.type == SFT:
+            check_form(row_of(train[0]), config.training.trl.get("dataset_text_field", "text"))
         warn_of_schedule(config.training)
         check_pictures(config.data.source, config.model, train[0])
         if (config.environment.is_used or config.num_made_rows) and not config.data.source:

@@ -5,8 +5,9 @@ import logging
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mortal_steps.compute.base import WorkerSpec
 from mortal_steps.compute.local import REHEARSAL, call_several
@@ -18,7 +19,7 @@ from mortal_steps.config import (
     TrainingConfig,
 )
 from mortal_steps.data.prepared import Preparation, Prepared
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.data_lines import shortened
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
@@ -27,6 +28,7 @@ from mortal_steps.types import Problem
 
 logger = logging.getLogger(__name__)
 
+SFT = "sft"
 OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "staleness")
 """Keys of `[rollout]` that nothing but sampling for train steps goes by."""
 PREPARING = "preparing-"
@@ -63,6 +65,27 @@ def check_source(data: DataConfig, rewards: RewardsConfig, algorithm: str) -> No
         raise ConfigError(
             f"data.on_long = 'drop': with algorithm.type = {algorithm!r}, TRL cuts rows to "
             "training.trl.max_length; leave it out"
+        )
+
+
+def check_form(first: Mapping[str, Any], text_column: str) -> None:
+    """Look at the first row of supervised fine-tuning, which may have several forms at a time.
+    Raises `DataError` for prompts without completions, of which TRL says no more than a name."""
+    others = [name for name in ("messages", text_column) if first.get(name) is not None]
+    if first.get("prompt") is None or not others:
+        return
+    if first.get("completion") is None:
+        raise DataError(
+            "the rows have a column 'prompt', for which TRL looks for one 'completion', and they "
+            f"have none; leave the prompts out with data.drop_columns = ['prompt'] to learn from "
+            f"the column {others[0]!r}"
+        )
+    if text_column in others:
+        logger.warning(
+            "the rows have the columns 'prompt' and 'completion', which are learned, and %r, "
+            "besides: TRL then adds the end token to that alone, so that no completion ends with "
+            "one; leave it out with data.drop_columns = [%r]",
+            *(text_column, text_column),
         )
 
 

@@ -21,7 +21,7 @@ class SFT(RowsAlgorithm, extra="forbid"):
     rows_in_words: ClassVar[str] = (
         "a column `text`, a column `messages`, or the columns `prompt` and `completion`"
     )
-    columns: ClassVar[tuple[str, ...]] = ("prompt", "completion", "messages")
+    columns: ClassVar[tuple[str, ...]] = ("prompt", "completion", "messages", "labels")
     type: Annotated[str, STATE] = "sft"
     loss_type: Literal["nll", "dft"] = "nll"
     """`nll`: the negative log-likelihood of each token; `dft`: the same, weighted by the token's

@@ -195,7 +195,7 @@ def test_a_column_to_leave_out_that_is_not_there_is_named(save: Callable[[Datase
     source = save(Dataset.from_list([{"prompt": "a", "image": "x"}]))
     with refused(DataError, "drop_columns", "'imagee'", "'image'?"):
         load(source=source, drop_columns=["imagee"])
-    with refused(ValueError, "drop_columns", "'prompt'", "prompt_column"):
+    with refused(DataError, "data.prompt_column = 'prompt'", "columns there: image"):
         load(source=source, drop_columns=["prompt"])
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mortal_steps.errors import ConfigError
+from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.reward_calls import check_scored_until
-from mortal_steps.orchestration.checking.rows import check_source, warn_of_idle_keys
+from mortal_steps.orchestration.checking.rows import check_form, check_source, warn_of_idle_keys
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
@@ -55,6 +55,26 @@ def test_keys_of_sampling_and_of_scores_that_change_nothing_are_told(caplog):
             sampled, decided = caplog.messages
             assert "rollout.temperature = 0.7 and rollout.staleness = 1: nothing" in sampled
             assert "evaluation.decides = 'hard'" in decided and "'eval_hard_loss'" in decided
+
+
+def test_rows_of_several_forms_are_told_by_what_trl_makes_of_them(caplog):
+    """TRL would say KeyError: 'completion', and train completions that never end."""
+    chat = [{"role": "user", "content": "a"}]
+    with refused(DataError, "'completion', and they have none", "['prompt'] to learn from the co"):
+        check_form({"prompt": "a", "messages": chat}, "text")
+    check_form({"prompt": "a", "completion": "b", "text": None}, "text")
+    check_form({"text": "a", "completion": "b"}, "text")
+    check_form({"prompt": "a", "answer": "b"}, "text")
+    assert not caplog.messages
+    check_form({"prompt": "a", "completion": "b", "body": "ab"}, "body")
+    assert "no completion ends with one" in caplog.text and "['body']" in caplog.text
+
+
+def test_prompts_may_be_dropped_where_rows_are_learned_and_nowhere_else():
+    data = {"source": "rows.jsonl", "drop_columns": ["prompt"]}
+    assert parse_config(SFT | {"data": data}).data.drop_columns == ("prompt",)
+    with refused(ConfigError, "drop_columns contains 'prompt', the prompt_column; take it out"):
+        parse_config({"data": data})
 
 
 def test_completions_that_nobody_scores_end_no_run():

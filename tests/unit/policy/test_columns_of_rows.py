@@ -5,6 +5,8 @@ import pytest
 from mortal_steps.config import DataConfig
 from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import DataError
+from mortal_steps.plan.parts import Plan
+from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rows.columns import checked_rows, row_of
 from tests.support.policy.rows import Stepping, judged, make_config, pairs, preferences, texts
 from tests.support.policy.rows import problems as as_problems
@@ -30,6 +32,12 @@ BAD = {
         {"messages": None},
         ["'messages' is missing", "a list of mes"],
     ),
+    "labels of a class": (
+        "sft",
+        [{**row, "labels": 1} for row in texts(4)],
+        {},
+        ["'labels' is 1", "the tokens to learn", "data.drop_columns = ['labels']"],
+    ),
     "no better one": ("dpo", preferences(4), {"chosen": None}, [f"{LAST} 'chosen' is missing"]),
     "no margin": (
         "reward",
@@ -46,6 +54,13 @@ def test_a_row_of_another_kind_than_the_first_is_named(bad, model_path, tmp_path
     run = Stepping(make_config(model_path, kind), model_path, tmp_path)
     with refused(DataError, *named):
         run.prepare([*rows[:3], {**rows[3], **changes}])
+
+
+def test_columns_that_are_named_like_tokens_are_none_of_the_rows_parts(model_path, tmp_path):
+    config, rows = make_config(model_path), [{**row, "topic_ids": 7} for row in texts(4)]
+    folder, algorithm = tmp_path / "prepared", algorithm_of(config.algorithm)
+    came = algorithm.prepare(Plan(config).trainer, as_problems(rows), [], folder=folder)
+    assert list(came.first) == ["row", "learned"] and came.longest > 7
 
 
 def test_held_out_rows_are_looked_at_as_well(model_path, tmp_path):

@@ -288,6 +288,19 @@ def test_kernels_that_may_not_repeat_their_bits_are_told_at_the_start(trl, told)
     assert check(make_config(trl=eager)) == ()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("log_completions_hub_repo", "me/completions", "are in the run directory"),
+        ("ignore_data_skip", True, "the rows that come next"),
+        ("skip_memory_metrics", False, "a run takes single steps"),
+    ],
+)
+def test_an_option_that_only_trls_own_loop_reads_is_told(option, value, told):
+    (sentence,) = check(make_config(trl={option: value}))
+    assert sentence.startswith(f"training.trl.{option} changes nothing: ") and told in sentence
+
+
 def test_every_reason_is_about_an_option_that_trl_has():
     configs = (GRPOConfig, DistillationConfig)
     known = {field.name for config in configs for field in dataclasses.fields(config)}

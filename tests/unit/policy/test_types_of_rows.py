@@ -1,12 +1,14 @@
 """The types of the columns that rows have for TRL."""
 
-import pyarrow
 import pytest
 from datasets import Dataset
 
+from mortal_steps.data.problem_files import ProblemFile, write_problems
+from mortal_steps.errors import DataError
 from mortal_steps.policy.algorithms.rows.columns import row_of
 from mortal_steps.policy.algorithms.rows.preparing import ROWS_AT_ONCE, dataset_of
 from mortal_steps.types import Problem
+from tests.support.refused import refused
 
 LAST = ROWS_AT_ONCE + 2
 """`datasets` has taken the types from the rows before it."""
@@ -34,5 +36,14 @@ def test_they_are_those_of_all_rows(message, tmp_path):
 
 
 def test_rows_of_different_kinds_are_refused(tmp_path):
-    with pytest.raises(pyarrow.ArrowInvalid):
+    with refused(DataError, "column 'messages': its values are of no one type"):
         dataset_of(problems({"messages": "b"}), tmp_path)
+
+
+@pytest.mark.parametrize("values", [(*range(LAST), "x"), (1, 12345678901234567890123)])
+def test_a_column_of_several_types_is_named_though_nothing_is_learned_from_it(values, tmp_path):
+    rows = [Problem(id=f"{n}", prompt="p", columns={"note": each}) for n, each in enumerate(values)]
+    write_problems(tmp_path / "rows.arrow", rows)
+    read = ProblemFile(tmp_path / "rows.arrow")  # a list of problems is written row by row
+    with refused(DataError, "column 'note'", "data.drop_columns = ['note']"):
+        dataset_of(read, tmp_path)

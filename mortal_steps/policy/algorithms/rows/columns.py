@@ -11,7 +11,9 @@ from mortal_steps.data.values import NO_PROMPT, shown
 from mortal_steps.errors import DataError
 from mortal_steps.types import Problem
 
-PROMPT, LABEL, MARGIN = "prompt", "label", "margin"
+PROMPT, COMPLETION, LABEL, MARGIN = "prompt", "completion", "label", "margin"
+LABELS = "labels"
+"""The column of tokens that are learned, as TRL has them."""
 TOKENS = "input_ids"
 """The column of rows that TRL takes as they are."""
 
@@ -78,5 +80,14 @@ def _wrong_margin(name: str, value: Any, first: Row) -> str | None:
     )
 
 
-CHECKS = {LABEL: _wrong_label, MARGIN: _wrong_margin}
+def _wrong_labels(name: str, value: Any, first: Row) -> str | None:
+    if value is None or isinstance(value, list):
+        return None
+    return (
+        ", and TRL takes that column for the tokens to learn; leave it out with "
+        f"data.drop_columns = [{name!r}]"
+    )
+
+
+CHECKS = {LABEL: _wrong_label, MARGIN: _wrong_margin, LABELS: _wrong_labels}
 """Columns that hold no text."""

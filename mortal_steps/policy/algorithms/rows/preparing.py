@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 FIRST, SUFFIX = "first.json", ".arrow"
 ROWS_AT_ONCE = 1000
+PARTS = (
+    *("input_ids", "prompt_ids", "completion_ids", "chosen_ids", "rejected_ids"),
+    "KL_completion_ids",
+)
+"""Columns of tokens that TRL's trainers make."""
 
 
 def prepare_rows(
@@ -109,7 +114,7 @@ def _write(trainer: Any, folder: Path) -> None:
 
 
 def _came_of(rows: Dataset, tokenizer: Any) -> Preparation:
-    parts = [name for name in rows.column_names if name.endswith("_ids")]
+    parts = [name for name in PARTS if name in rows.column_names]
     first = rows[0]
     texts = {
         "row" if name == "input_ids" else name.removesuffix("_ids"): tokenizer.decode(first[name])
@@ -181,7 +186,8 @@ def dataset_of(problems: Sequence[Problem], folder: Path, columns: Sequence[str]
 
 
 def _types_of_all(problems: Sequence[Problem]) -> Any:
-    """Return the types of the columns of all rows; of a message, all of its parts."""
+    """Return the types of the columns of all rows; of a message, all of its parts. Raises
+    `DataError` for a column that has none."""
     import pyarrow
     from datasets import Features
 
@@ -189,8 +195,17 @@ def _types_of_all(problems: Sequence[Problem]) -> Any:
     for first in range(0, len(problems), ROWS_AT_ONCE):
         rows = [row_of(each) for each in problems[first : first + ROWS_AT_ONCE]]
         names = dict.fromkeys(name for row in rows for name in row)
-        schema = pyarrow.table({name: [row.get(name) for row in rows] for name in names}).schema
-        found = pyarrow.unify_schemas([found or schema, schema], promote_options="permissive")
+        for name in names:
+            try:
+                schema = pyarrow.table({name: [row.get(name) for row in rows]}).schema
+                both = [found or schema, schema]
+                found = pyarrow.unify_schemas(both, promote_options="permissive")
+            except (pyarrow.ArrowException, OverflowError) as error:
+                raise DataError(
+                    f"column {name!r}: its values are of no one type, as the columns of TRL's "
+                    f"tables are ({error}); convert them, or leave the column out with "
+                    f"data.drop_columns = [{name!r}]"
+                ) from error
     return Features.from_arrow_schema(found)
 
 
