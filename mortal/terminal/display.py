@@ -136,10 +136,15 @@ def _show_curve(run: RunSummary) -> None:
     fork = int(run.parent["step"]) if run.parent else None
     held_out = run.curve["held_out"] if run.judged_alike else []
     judged = "problems" if run.merit == "reward" else "rows"
-    for text in chart(
-        *(run.curve["training"], held_out),
-        **{"fork": fork, "drawn": run.drawn, "columns": console.width, "judged": judged},
-    ):
+    lines = chart(
+        run.curve["training"],
+        held_out,
+        fork=fork,
+        drawn=run.drawn,
+        columns=console.width,
+        judged=judged,
+    )
+    for text in lines:
         console.print(text)
 
 
