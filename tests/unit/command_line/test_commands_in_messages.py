@@ -1,7 +1,6 @@
 """Commands that messages propose work as they are printed, wherever the runs are."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import mortal_steps
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import DataError, StoreError
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.registry.registry import Registry
 from mortal_steps.report.samples import trained_on
 from mortal_steps.report.status import status_of
 from mortal_steps.runs.argument import RUNS_DIR, run_argument
@@ -50,14 +48,6 @@ def test_they_name_the_folder_of_a_run_that_is_not_in_the_usual_one(run, monkeyp
     assert run_argument(run.store.root.parent / ".recipes" / "r") == there
     monkeypatch.setenv(RUNS_DIR, str(run.store.root.parent))
     assert status_of(run).waits_for == "mortal resume r"
-
-
-def test_a_promotion_is_proposed_with_what_it_was_compared_by(tmp_path):
-    override = "evaluation.functions=['a.py:b']"
-    command = Registry(tmp_path, "best").command("r --runs-dir x", f"--set={override}")
-    given = shlex.split(command)
-    assert given[:5] == ["mortal", "promote", "r", "--runs-dir", "x"]
-    assert given[5:7] == ["--name", "best"] and given[-1] == f"--set={override}"
 
 
 def test_no_message_names_a_run_by_its_id_alone():
