@@ -49,7 +49,7 @@ from mortal_steps.orchestration.driver import open_session
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.table import PlaceName
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.report.log_repair import restore_logs_of_complete
+from mortal_steps.report.log_repair import mend_complete
 from mortal_steps.report.recorder import Recorder
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.run import Run
@@ -127,7 +127,7 @@ async def train(config: RunConfig) -> State[Any]:
         is_open = opened and opened[-1].info.run_id == config.run_id
         run = opened.pop() if is_open else open_run(config, tell=get_run_logger().info)
         if run.is_complete():
-            restore_logs_of_complete(run)
+            mend_complete(run)
             await tell_the_end(run)
             return _nothing_to_train(run)
         return await drive(run)

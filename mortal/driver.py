@@ -37,7 +37,7 @@ from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin
 from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.run_config import RunConfig
-from mortal_steps.report.log_repair import restore_logs_of_complete
+from mortal_steps.report.log_repair import mend_complete
 from mortal_steps.report.progress import terminal
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import run_argument
@@ -81,7 +81,7 @@ def drive(config: RunConfig) -> None:
         with PrefectStart() as prefect:
             run = open_run(config, checking, prefect, tell=tell)
             if run.is_complete():
-                restore_logs_of_complete(run)
+                mend_complete(run)
                 named = run_argument(run.store.root)
                 say(f"run {run.info.run_id} is complete; see `mortal show {named}`")
                 return

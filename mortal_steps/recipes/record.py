@@ -21,7 +21,7 @@ from mortal_steps.errors import RunNotFoundError, StoreError
 from mortal_steps.extensions import nearest
 from mortal_steps.recipes.file import RecipeConfig, parse_recipe
 from mortal_steps.runs.argument import RECIPES
-from mortal_steps.runs.lease import acquire, is_driven
+from mortal_steps.runs.lease import Lease, acquire, is_driven
 from mortal_steps.store import RunStore
 
 logger = logging.getLogger(__name__)
@@ -108,6 +108,7 @@ class RecipeFolder:
         self.store = RunStore(runs_dir / RECIPES / name)
         self.name = name
         self.runs_dir = runs_dir
+        self._lease: Lease | None = None
 
     def read(self) -> RecipeRecord | None:
         """Return the record; raises `CorruptFileError`. What no process drives is not running."""
@@ -170,6 +171,9 @@ class RecipeFolder:
         return found[1] if found else None
 
     def write(self, record: RecipeRecord) -> None:
+        """Commit the record. Raises `LeaseLostError` if the recipe was taken over."""
+        if self._lease is not None:
+            self._lease.check()
         self.store.write_record(RECORD, replace(record, updated_at=time.time()), RecipeRecord)
 
     def log_file(self, stage: str) -> Path:
@@ -180,10 +184,11 @@ class RecipeFolder:
         """Where the ids of the leases are that its stages have of the server's GPUs."""
         return self.store.path("slots")
 
-    def acquire(self) -> Any:
+    def acquire(self) -> Lease:
         """Become the one process that drives it. Raises `StoreError` if another does."""
         self.store.root.mkdir(parents=True, exist_ok=True)
-        return acquire(self.store)
+        self._lease = acquire(self.store)
+        return self._lease
 
 
 def find_recipe(runs_dir: Path, name: str) -> RecipeFolder:

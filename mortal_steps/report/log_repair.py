@@ -11,7 +11,7 @@ from mortal_steps.policy import journal
 from mortal_steps.policy.batches import Batch
 from mortal_steps.report.evaluations import as_columns, evaluation_scores, mean_metrics
 from mortal_steps.report.held_out import answers_in
-from mortal_steps.report.report_files import write_report
+from mortal_steps.report.report_files import report_is_behind, write_report
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
 from mortal_steps.runs.manifest import UNSCORED
 from mortal_steps.runs.run import Run, held_out_sets
@@ -95,9 +95,10 @@ def restore_logs(run: Run) -> None:
         run.update(step=run.manifest.step)
 
 
-def restore_logs_of_complete(run: Run) -> None:
-    """Mend a complete run's damaged logs. Raises `StoreError` if it is driven."""
-    if run.logs.damaged(run.manifest.logs):
+def mend_complete(run: Run) -> None:
+    """Mend a complete run's damaged logs, and write the report that the process which completed it
+    was killed before or in. Raises `StoreError` if it is driven."""
+    if run.logs.damaged(run.manifest.logs) or report_is_behind(run):
         run.acquire()
         try:
             restore_logs(run)

@@ -7,6 +7,7 @@ became of it meanwhile. So one that cannot be written is a line in the log.
 import base64
 import html
 import logging
+import os
 import threading
 
 from markdown_it import MarkdownIt
@@ -20,6 +21,7 @@ from mortal_steps.report.samples import Sample, samples_of
 from mortal_steps.report.summary import PAGE as PAGE_FILE
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.logs import EVALUATIONS
+from mortal_steps.runs.manifest import MANIFEST_FILE
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
 from mortal_steps.store.files import write_atomically
@@ -40,6 +42,14 @@ def write_report(run: Run) -> None:
             _write(run)
         except (StoreError, OSError) as error:
             logger.warning("the report is not written: %s", error)
+
+
+def report_is_behind(run: Run) -> bool:
+    """Return whether the run has gone on since its report was written, and it can be written."""
+    page, manifest = run.store.path(PAGE_FILE), run.store.path(MANIFEST_FILE)
+    if not os.access(run.store.root, os.W_OK):
+        return False
+    return not page.exists() or page.stat().st_mtime_ns < manifest.stat().st_mtime_ns
 
 
 def _write(run: Run) -> None:

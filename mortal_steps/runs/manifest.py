@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy.on_disk import checkpoints
-from mortal_steps.runs.logs import EVALUATIONS, LogMark, prefix_digest, read_lines
+from mortal_steps.runs.logs import EVALUATIONS, USAGE, LogMark, prefix_digest, read_lines
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint, Evaluation, FinalModel, StageTiming
 
@@ -61,10 +61,10 @@ def read_manifest(store: RunStore, *, num_eval_problems: int, first_step: int = 
     try:
         found = store.find_record(MANIFEST_FILE, RunManifest)
     except CorruptFileError as error:
-        manifest = rebuild_manifest(store, num_eval_problems)
+        manifest = rebuild_manifest(store, num_eval_problems, first_step)
         logger.warning("%s; made again from the checkpoints, at step %d", error, manifest.step)
     else:
-        manifest = found[1] if found else rebuild_manifest(store, num_eval_problems)
+        manifest = found[1] if found else rebuild_manifest(store, num_eval_problems, first_step)
     return with_evaluated_best(store, manifest, first_step)
 
 
@@ -118,7 +118,7 @@ def learns_without_rewards(row: Mapping[str, Any]) -> bool:
     return "num_prepared_rows" in row or UNSCORED in row
 
 
-def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
+def rebuild_manifest(store: RunStore, num_eval_problems: int, first_step: int = 0) -> RunManifest:
     """Return the manifest of a run at its newest whole checkpoint, or at its beginning."""
     whole = [checkpoints.find(store, step) for step in checkpoints.saved_steps(store)]
     known = tuple(checkpoint for checkpoint in whole if checkpoint is not None)
@@ -131,7 +131,14 @@ def rebuild_manifest(store: RunStore, num_eval_problems: int) -> RunManifest:
         best_step=best.step if best else None,
         best_reward=best.score if best else None,
         evaluation=last_evaluation(store, step, num_eval_problems),
+        busy_s=_driven_s(store, step) - _driven_s(store, first_step),
     )
+
+
+def _driven_s(store: RunStore, step: int) -> float:
+    """Return the seconds in which the run and those that it goes on from were driven until then."""
+    rows = read_lines(store.path(USAGE), needs=("step", "driven_s"))
+    return max((row["driven_s"] for row in rows if row["step"] <= step), default=0.0)
 
 
 def last_evaluation(store: RunStore, step: int, num_problems: int) -> Evaluation | None:

@@ -13,7 +13,7 @@ from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.session import Session
 from mortal_steps.policy.journal import find_entry
 from mortal_steps.report.problems import VERDICTS, problems_of
-from mortal_steps.runs.logs import SELECTIONS
+from mortal_steps.runs.logs import SELECTIONS, USAGE
 from mortal_steps.runs.run import find_run
 from mortal_steps.runs.verify import check_run
 from mortal_steps.selection.curriculum import REST
@@ -133,6 +133,9 @@ def test_a_fork_of_other_rewards_begins_anew_and_is_resumed_and_forked(tmp_path)
     assert all(log == logs[0] for log in logs)
     assert [row["step"] for row in logs[0]] == [3, 4, 5, 6]
     assert len({run.manifest.final.weights_sha256 for run in ends}) == 1
+    for run in ends:
+        driven = [row["driven_s"] for row in run.logs.read(USAGE)]
+        assert driven == sorted(driven) and len(driven) == STEPS
 
 
 def test_what_a_log_has_lost_before_a_fork_began_is_named(tmp_path):

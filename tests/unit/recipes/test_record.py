@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from mortal_steps.errors import LeaseLostError
+from mortal_steps.runs.lease import RECORD_FILE, LeaseRecord, read_lease
 from tests.support.made_recipe import made_recipe
 
 PAGE, OTHER = "http://server/runs/flow-run/1", "http://server/runs/flow-run/2"
@@ -58,3 +60,17 @@ def test_one_that_an_earlier_version_has_begun_goes_on(folder, begin):
     """Their beginnings are called by random names."""
     begin(PAGE, "random")
     assert begin(PAGE, "one") == "random"
+
+
+def test_a_process_that_has_lost_the_recipe_writes_nothing_more(folder):
+    """Its machine slept for long, and another one goes on with the recipe."""
+    lease, before = folder.acquire(), folder.read()
+    folder.write(before)
+    ours = read_lease(folder.store)
+    elsewhere = replace(ours, host="another", boot="", token="theirs")
+    folder.store.write_record(RECORD_FILE, elsewhere, LeaseRecord)
+    with pytest.raises(LeaseLostError, match=r"was taken over by process .* on another"):
+        folder.write(replace(before, status="failed"))
+    assert folder.read().status == before.status
+    lease.release()
+    assert read_lease(folder.store) == elsewhere
