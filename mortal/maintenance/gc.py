@@ -217,7 +217,7 @@ def _exported(runs_dir: Path, roots: Iterable[Path], before: float) -> Iterator[
         _discard(runs_dir, folder, lock=folder.parent / "lock")
 
     for root in roots:
-        for path in sorted((root / EXPORTED).glob("[!.]*/")):
+        for path in sorted((root / EXPORTED).glob("*/")):  # also what a kill has left of one
             if _last_change(path) < before:
                 what = f"{path.relative_to(runs_dir)}, made to serve or promote that model"
                 yield _item(what, path, remove)

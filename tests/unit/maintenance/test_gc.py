@@ -133,8 +133,11 @@ def test_models_that_were_made_to_be_served_go_once_no_command_has_used_them_for
     assert item.what.startswith(f"{exported.relative_to(runs)}, made to serve")
     assert plan(runs, keep_days=4).items == (), "--older-than says after which time"
     assert plan(runs, protected=["r"]).items == ()
+    half = exported.with_name(".step-9.x.partial")
+    half.mkdir()
+    age(exported.parent)
     assert carry_out(plan(runs), runs, lambda line: None)
-    assert not exported.exists()
+    assert not exported.exists() and not half.exists()
     assert run.store.path("weights/v5/model.safetensors").exists()
     find_whole(run, None)
     assert exported.exists()
