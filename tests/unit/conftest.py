@@ -23,3 +23,13 @@ def no_process():
     _in_a_test = True
     yield
     _in_a_test = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def absent_servers_are_noticed_at_once():
+    """Prefect's client connects three times, which takes 1.5 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("_async", "_sync"):
+            pause = f"httpcore.{kind}.connection.RETRIES_BACKOFF_FACTOR"
+            patch.setattr(pause, 0.0, raising=False)
+        yield

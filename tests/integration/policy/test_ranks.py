@@ -48,7 +48,7 @@ def test_what_ranks_write_together_has_the_bytes_of_one(tmp_path, apart):
 def test_a_model_dealt_out_has_the_bits_of_stock_trl_and_survives_the_loss_of_a_rank(
     model_path, tmp_path
 ):
-    check_parity_on_ranks(model_path, tmp_path, **SHARDED)
+    check_parity_on_ranks(model_path, tmp_path, forks=True, **SHARDED)
     config = make_config(**SHARDED)
     expected = undisturbed_digests(config, model_path, tmp_path / "whole", forks=True)
     struck = tmp_path / "struck"

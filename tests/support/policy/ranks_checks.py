@@ -28,11 +28,11 @@ ENDED_S = 2.0
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 
 
-def check_parity_on_ranks(model_path, folder, num_steps=2, **training):
+def check_parity_on_ranks(model_path, folder, num_steps=2, *, forks=False, **training):
     """The weights and metrics of stock TRL on as many ranks."""
     config = make_config(**training)
     theirs = stock_on_ranks(config, model_path, folder / "stock", num_steps)
-    ours = mortal_on_ranks(config, model_path, folder / "mortal", num_steps)
+    ours = mortal_on_ranks(config, model_path, folder / "mortal", num_steps, forks=forks)
     updates = config.training.optimizer_steps_per_batch
     assert len(theirs.weights) == num_steps * updates
     assert differ(theirs.weights[0], theirs.weights[-1]), "nothing was trained"

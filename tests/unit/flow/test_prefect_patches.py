@@ -26,6 +26,7 @@ def answers(monkeypatch):
         def do_POST(self):
             self.send_response(codes.pop(0))
             self.send_header("content-length", "0")
+            self.send_header("retry-after", "0")  # its client waits 2 s before it says so
             self.end_headers()
 
         def do_GET(self):

@@ -7,9 +7,9 @@ import mortal_steps
 from mortal_steps.data.problem_files import ProblemFile
 from mortal_steps.runs.run import find_run
 from tests.support.paths import ROOT
-from tests.support.wheel import FOLDERS, environment, names, project, python, run, server, wheel
+from tests.support.wheel import FOLDERS, environment, names, project, python, run, wheel
 
-__all__ = ["environment", "names", "project", "python", "run", "server", "wheel"]
+__all__ = ["environment", "names", "project", "python", "run", "wheel"]
 
 
 def test_a_wheel_takes_no_name_that_a_project_may_have_for_a_folder_of_its_own(names):
