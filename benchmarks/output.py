@@ -57,15 +57,20 @@ def results_table(
 
 def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
     """Return the parser of `python -m benchmarks.NAME`, with `--output`, by default
-    `results/NAME.json`; an absolute path, wherever the process goes."""
+    `results/NAME.json`."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = RESULTS / f"{name.replace('.', '-')}.json"
-    parser.add_argument("--output", type=lambda path: Path(path).absolute(), default=default)
+    parser.add_argument("--output", type=absolute_path, default=default)
     return parser
+
+
+def absolute_path(name: str) -> Path:
+    """Return what an option names, wherever the process goes later."""
+    return Path(name).absolute()
 
 
 def write_results(path: Path, results: Mapping[str, Any], *, told: bool = True) -> None:

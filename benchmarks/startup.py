@@ -7,7 +7,6 @@ there. The run is killed when the result of its first step is committed. CPU sec
 wall seconds where other programs use the machine. The light commands are measured as well.
 """
 
-import argparse
 import contextlib
 import os
 import resource
@@ -61,7 +60,9 @@ class Start:
 
 def main() -> None:
     """Measure in turn, print the tables, write the results."""
-    args = _parse()
+    parser = command_line("startup", __doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
     starts: list[Start] = []
     with folder_for("startup") as folder:
         for _ in range(args.rounds):
@@ -81,12 +82,6 @@ def main() -> None:
         }
     _print_report(starts, lights)
     write_results(args.output, {"starts": starts, "light_cpu_s": lights})
-
-
-def _parse() -> argparse.Namespace:
-    parser = command_line("startup", __doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    return parser.parse_args()
 
 
 def _start(folder: Path, state: str) -> Start:

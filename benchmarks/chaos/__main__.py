@@ -79,29 +79,22 @@ def _parse() -> argparse.Namespace:
 
 def _hands(args: argparse.Namespace) -> dict[str, list[Volley]]:
     """Return the kills of each variant."""
-    variants: list[str] = args.variants
-    if args.agents:
-        return _named(variants, agents.hands(args.seed, args.kills, variants))
-    if set(variants) <= SELECTIONS.keys():
-        return _named(variants, selections.hands(args.seed, args.kills, variants))
-    of_rows = [name for name in variants if name in ROWS]  # these have no reward workers to kill
-    others = [name for name in variants if name not in ROWS]
-    found: dict[str, list[Volley]] = {}
-    if of_rows:
-        kills = math.ceil(args.kills * len(of_rows) / len(variants))
-        found |= _named(of_rows, rows.hands(args.seed, kills, of_rows))
-    if others:
-        kills = math.ceil(args.kills * len(others) / len(variants))
-        found |= _named(others, _dealt(volleys(args.seed, kills), len(others)))
-    return {name: found[name] for name in variants}
+    names, found = args.variants, dict[str, list[Volley]]()
+    if args.agents or set(names) <= SELECTIONS.keys():
+        kind = agents if args.agents else selections
+        return dict(zip(names, kind.hands(args.seed, args.kills, names), strict=True))
+    of_rows = [name for name in names if name in ROWS]  # these have no reward workers to kill
+    others = [name for name in names if name not in ROWS]
+    for hands_of, mine in ((rows.hands, of_rows), (_dealt, others)):
+        if mine:
+            kills = math.ceil(args.kills * len(mine) / len(names))
+            found.update(zip(mine, hands_of(args.seed, kills, mine), strict=True))
+    return {name: found[name] for name in names}
 
 
-def _named(names: Sequence[str], hands: Sequence[list[Volley]]) -> dict[str, list[Volley]]:
-    return dict(zip(names, hands, strict=True))
-
-
-def _dealt(chosen: Sequence[Volley], hands: int) -> list[list[Volley]]:
-    return [list(chosen[hand::hands]) for hand in range(hands)]
+def _dealt(seed: int, kills: int, names: Sequence[str]) -> list[list[Volley]]:
+    chosen = list(volleys(seed, kills))
+    return [chosen[number :: len(names)] for number in range(len(names))]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from benchmarks.gpu_check.checked import Checked, Options
 from benchmarks.gpu_check.loads import LOADS, Load
 from benchmarks.gpu_check.record import Record, baseline_of, held_to
 from benchmarks.jobs import ask
-from benchmarks.output import RESULTS, console, folder_for, results_table
+from benchmarks.output import RESULTS, absolute_path, console, folder_for, results_table
 
 
 def main() -> int:
@@ -112,16 +112,9 @@ def _parse() -> argparse.Namespace:
         "loads", nargs="*", type=int, choices=[[], *LOADS], default=list(LOADS), metavar="LOAD"
     )
     parser.add_argument("--tiny", action="store_true", help="as on a CPU: does each check run?")
+    parser.add_argument("--model", type=absolute_path, help="of load 1: a GGUF file, or a folder")
     parser.add_argument(
-        "--model",
-        type=lambda path: Path(path).absolute(),
-        help="of load 1: a GGUF file, or a folder",
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=1.0,
-        help="factor for the minutes of each part (default: 1)",
+        "--minutes", type=float, default=1.0, help="factor for those of each part (default: 1)"
     )
     parser.add_argument(
         "--vllm-python", help="interpreter with vLLM (default: this one, where it has vLLM)"
@@ -129,7 +122,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--commit", help="of this project, where git cannot tell it")
     parser.add_argument(
         "--output",
-        type=lambda path: Path(path).absolute(),
+        type=absolute_path,
         default=RESULTS / "gpu_check",
         help="folder for a table and a JSON file of each load",
     )

@@ -97,7 +97,7 @@ def _nights(here: Cluster, plans: Sequence[NightPlan]) -> tuple[list[Night], int
         write_settings(here.project, settings(each.steps, each.kind))
         night = next_night(here, nightly, time.time(), each)
         say(f"night {each.number} ({each.kind}): {night.run_id}, {len(each.faults)} faults")
-        nights.append(Watch(here, night, say).to_its_end())
+        nights.append(Watch(here, night).to_its_end())
         say(f"night {each.number}: {night.state} after {night.seconds:.0f} s")
     promotions = {night.run_id: wait_for_promotion(here, night, promote) for night in nights}
     skipped = [

@@ -27,7 +27,6 @@ class Service:
         self, name: str, command: Sequence[str], folder: Path, env: Mapping[str, str]
     ) -> None:
         self.name = name
-        self.starts = 0
         self._command, self._folder, self._env = command, folder, dict(env)
         self._wanted = threading.Event()
         self._closed = False
@@ -70,7 +69,6 @@ class Service:
                     # Of a shell's background jobs, children would inherit that it is ignored.
                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                 )
-            self.starts += 1
             self.process.wait()
             time.sleep(RESTART_S)
 
@@ -91,26 +89,22 @@ class Machine:
         processes = psutil.process_iter(["environ"])  # None: it has ended, or is another user's
         return [p.pid for p in processes if (p.info["environ"] or {}).get(MARK) == self._mark]
 
-    def lose_power(self, seconds: float) -> int:
-        """SIGKILL to every process; the services start again after so long. How many were hit."""
+    def lose_power(self, seconds: float) -> None:
+        """SIGKILL to every process; the services start again after so long."""
         for service in self.services:
             service.leave_off()
-        killed = self.kill_all()
+        self.kill_all()
         time.sleep(seconds)
         for service in self.services:
             service.begin()
-        return killed
 
-    def kill_all(self) -> int:
+    def kill_all(self) -> None:
         """SIGKILL until nothing is left, also of what is being started meanwhile."""
-        killed: set[int] = set()
         while processes := self.process_ids():
             for pid in processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            killed.update(processes)
             time.sleep(0.1)
-        return len(killed)
 
     def close(self) -> None:
         """End the services in order, the last one first; then whatever is left."""

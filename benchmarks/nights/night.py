@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from benchmarks.nights.cluster import Cluster
 from benchmarks.nights.inflict import NoTargetError, inflict
 from benchmarks.nights.plan import NightPlan, Planned
 from benchmarks.nights.project import NAME
+from benchmarks.output import say
 from mortal_steps.errors import RunNotFoundError, StoreError
 from mortal_steps.runs.logs import EVALUATIONS, METRICS
 from mortal_steps.runs.run import Run, find_run
@@ -87,10 +88,9 @@ def flow_runs(cluster: Cluster, deployment: str) -> list[Mapping[str, Any]]:
 class Watch:
     """Sees a night to its end."""
 
-    def __init__(self, cluster: Cluster, night: Night, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, night: Night) -> None:
         self._cluster = cluster
         self._night = night
-        self._say = say
         self._left = deque(night.plan.faults)
         self._step = 0
         self._moved = time.monotonic()
@@ -99,7 +99,7 @@ class Watch:
     def to_its_end(self) -> Night:
         """Strike as planned until the flow run has ended. Raises `RuntimeError` if it hangs."""
         night = self._night
-        while not self._has_ended():
+        while night.state not in ENDED:
             time.sleep(LOOK_EVERY_S)
             self._look()
             if self._left and self._step >= self._left[0].step and not self._recovering():
@@ -115,9 +115,6 @@ class Watch:
         night.missed += [each.fault for each in self._left]
         night.database_mb = self._cluster.database_mb()
         return night
-
-    def _has_ended(self) -> bool:
-        return self._night.state in ENDED
 
     def _look(self) -> None:
         """Take in what the run's files say."""
@@ -140,7 +137,7 @@ class Watch:
         for row in run.logs.read(log):
             if row["reward"] < FELL_TO[kind] * best:
                 self._night.visible_at = time.time()
-                self._say(f"  what was planted shows: reward {row['reward']:.3f}")
+                say(f"  what was planted shows: reward {row['reward']:.3f}")
                 return
             best = max(best, row["reward"])
 
@@ -155,11 +152,11 @@ class Watch:
 
     def _strike(self, planned: Planned) -> None:
         night, at, step = self._night, time.time(), self._step
-        self._say(f"  step {step}: {planned.fault}")
+        say(f"  step {step}: {planned.fault}")
         try:
             inflict(self._cluster, self._cluster.runs / night.run_id, planned.fault)
         except NoTargetError as error:
-            self._say(f"  {error}")
+            say(f"  {error}")
             night.missed.append(planned.fault)
             return
         lasted = time.time() - at
@@ -172,5 +169,5 @@ class Watch:
         state = found["state"]["type"]
         if state != self._night.state:
             self._moved = time.monotonic()
-            self._say(f"  {found['state']['name']}: {(found['state']['message'] or '')[:150]}")
+            say(f"  {found['state']['name']}: {(found['state']['message'] or '')[:150]}")
         self._night.state, self._night.starts = state, found["run_count"]

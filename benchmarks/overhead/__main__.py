@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -31,15 +31,6 @@ GOAL_PERCENT = 2.0
 """Of a step of 5 s: what it takes longer, and the CPU time of the flow."""
 EARLY = 50
 """Step whose memory is compared with the last one's."""
-
-
-class ServerStamp(NamedTuple):
-    """The server at one moment."""
-
-    cpu_s: float
-    """CPU time of its processes."""
-    database_bytes: int
-    """Pages in use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,9 +102,9 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> Cost:
             f"runs_dir={folder}/runs",
         ],
     }
-    before = _server_stamp()
+    cpu_s, num_bytes = _server_cpu_s(), _database_bytes()
     outcome = measured_run(server, job)
-    after = _server_stamp()
+    cpu_s, num_bytes = _server_cpu_s() - cpu_s, _database_bytes() - num_bytes
     stamps = [Stamp(*stamp) for stamp in outcome["stamps"]]
     # The first few steps are left out.
     measured = steps_between(stamps, warm_up=min(5, steps // 3))
@@ -129,8 +120,8 @@ def _measured(step_s: float, steps: int, server: Server, folder: Path) -> Cost:
         cpu_growth=statistics.fmean(cpus[-fifth:]) / statistics.fmean(cpus[:fifth]),
         rss_early_mb=resident[min(EARLY, len(stamps)) - 1],
         rss_last_mb=resident[-1],
-        server_cpu_ms=1e3 * (after.cpu_s - before.cpu_s) / steps,
-        database_mb_per_1000_steps=(after.database_bytes - before.database_bytes) / steps / 1e3,
+        server_cpu_ms=1e3 * cpu_s / steps,
+        database_mb_per_1000_steps=num_bytes / steps / 1e3,
     )
 
 
@@ -152,17 +143,14 @@ def _print(costs: Sequence[Cost]) -> None:
     console.print(f"goal at 5 s: {GOAL_PERCENT:g} % of the step, of time and of the flow's CPU")
 
 
-def _server_stamp() -> ServerStamp:
-    """Stamp this benchmark's server: between runs, its processes are our only children."""
-    processes = psutil.Process().children(recursive=True)
-    times = [process.cpu_times() for process in processes]
-    return ServerStamp(
-        cpu_s=sum(each.user + each.system for each in times),
-        database_bytes=_database_bytes(),
-    )
+def _server_cpu_s() -> float:
+    """CPU time of this benchmark's server: between runs, its processes are our only children."""
+    times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
+    return float(sum(each.user + each.system for each in times))
 
 
 def _database_bytes() -> int:
+    """Pages of the server's database that are in use."""
     path = server_home() / DATABASE
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
         pages, free, size = (
