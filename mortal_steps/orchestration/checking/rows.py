@@ -100,6 +100,18 @@ def warn_of_idle_keys(rollout: RolloutConfig, evaluation: EvaluationConfig, algo
             "%s: nothing is sampled with algorithm.type = %r, so it changes nothing; leave it out",
             *(" and ".join(idle), algorithm),
         )
+    usual, judging = EvaluationConfig(), ("functions", "temperature", "num_generations")
+    scored = [
+        f"evaluation.{name} = {each!r}"
+        for name in judging
+        if (each := getattr(evaluation, name)) != getattr(usual, name)
+    ]
+    if scored:
+        logger.warning(
+            "%s: with algorithm.type = %r, held-out rows are judged by their loss; `mortal "
+            "promote` alone samples and scores them",
+            *(" and ".join(scored), algorithm),
+        )
     if evaluation.decides:
         logger.warning(
             "evaluation.decides = %r: with algorithm.type = %r, held-out rows are judged by the "
