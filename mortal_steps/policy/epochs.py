@@ -13,7 +13,9 @@ from typing import Any
 
 from mortal_steps.data.prepared import ORDERS, REFERENCE
 from mortal_steps.errors import CorruptFileError, StoreError
-from mortal_steps.policy.batches.prepared_rows import EpochOrder
+from mortal_steps.policy import journal
+from mortal_steps.policy.batches.prepared_rows import EpochOrder, PreparedRows
+from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.policy.state_manager import StateManager
 from mortal_steps.store import RunStore
 from mortal_steps.store.identity import read_identity
@@ -60,8 +62,32 @@ def draw_order(store: RunStore, states: StateManager, *, epoch: int, step: int) 
     found = store.find_whole(path, EpochOrder, otherwise)
     if found is not None:
         return found[0]
+    if states.state is None or states.state.step != step:
+        _draw_lost_before(store, states, step)
     stepper: Any = states.bring_to(step).stepper
     return store.write_record(path, stepper.draw_order(epoch), EpochOrder)
+
+
+def _draw_lost_before(store: RunStore, states: StateManager, step: int) -> None:
+    """Draw again what is damaged of the orders of the steps that are replayed on the way to `step`,
+    which an epoch begins with."""
+    saved, known = checkpoints.newest_whole(store, at_most=step), set[str]()
+    for replayed in range(saved.step if saved else 0, step):
+        batch = _batch_of(store, replayed)
+        if batch is None or batch.order.path in known:
+            continue
+        known.add(batch.order.path)
+        if store.find_whole(batch.order.path, EpochOrder, "it is drawn again") is None:
+            first = replayed
+            while (before := _batch_of(store, first)) is not None and before.first:
+                first -= 1
+            draw_order(store, states, epoch=int(Path(batch.order.path).stem), step=first)
+
+
+def _batch_of(store: RunStore, step: int) -> PreparedRows | None:
+    entry = journal.find_entry(store, step)
+    batch = None if entry is None else entry.request.batch
+    return batch if isinstance(batch, PreparedRows) else None
 
 
 def evaluate(store: RunStore, states: StateManager, step: int) -> dict[str, float]:

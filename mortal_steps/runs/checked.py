@@ -42,6 +42,8 @@ class FileChecks:
     def __init__(self, store: RunStore, note: Callable[[Checked], None]) -> None:
         self._store = store
         self._note = note
+        self._referred = set[FileRef]()
+        """What was checked already: a file of an epoch is one of all its steps."""
 
     def record(
         self, relative: str, kind: type[T], outcome: Outcome, optional: bool = False
@@ -66,6 +68,9 @@ class FileChecks:
         outcome: Outcome,
         check: Callable[[RunStore, FileRef], None] = RunStore.check_record,
     ) -> None:
+        if ref in self._referred:
+            return
+        self._referred.add(ref)
         path = self._store.path(ref.path)
         try:
             check(self._store, ref)

@@ -15,6 +15,7 @@ from mortal_steps.policy.journal import find_entry
 from mortal_steps.runs.verify import check_run
 from mortal_steps.types.identity import CountedFrom
 from tests.support.bare_flow import Killed, bare_in, go_on
+from tests.support.damage import flip_a_bit
 
 NUM_ROWS, HELD_OUT, PER_EPOCH = 40, 6, 5
 OTHER_ROWS = 20
@@ -84,6 +85,8 @@ def rows_by_epoch(run):
 
 def is_whole(run):
     check = check_run(run.store.root.parent, run.info.run_id)
+    checked = [file.path for file in check.files if file.path.parent.name == "orders"]
+    assert len(checked) == len(set(checked)), "an order is read once, and not for each step"
     return [file for file in check.files if file.damage] == []
 
 
@@ -98,6 +101,24 @@ def test_without_changes_it_ends_with_its_parents_bits(step, parent):
     for log in ("metrics.jsonl", "evaluations.jsonl"):
         assert fork.store.path(log).read_bytes() == parent.store.path(log).read_bytes()
     assert is_whole(fork)
+
+
+def test_orders_that_are_lost_together_are_drawn_again_one_after_the_other(folder, parent):
+    """The one under way needs the state with which its epoch began, which the others lead to."""
+    config = config_of(folder, "lost")
+    few = config.checkpoints.model_copy(
+        update={"keep_last": 2, "keep_best": False, "background": False}
+    )
+    config = config.model_copy(update={"checkpoints": few})
+    with pytest.raises(Killed):
+        go_on(config, killed_after=7)
+    orders = sorted((folder / "runs/lost/orders").glob("*.json"))
+    assert [path.stem for path in orders] == ["000000", "000001"]
+    for path in orders:
+        flip_a_bit(path)
+    run = go_on(config)
+    assert run.manifest.final == parent.manifest.final
+    assert rows_by_epoch(run) == rows_by_epoch(parent) and is_whole(run)
 
 
 def test_with_other_settings_the_epoch_under_way_goes_on(parent):
