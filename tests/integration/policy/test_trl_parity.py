@@ -16,6 +16,8 @@ from tests.support.policy.stock import run_stock
 LOSSES = ["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
 CORRECTIONS = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 ACCUMULATED = {"gradient_accumulation_steps": 4, "num_iterations": 2, "beta": 0.05}
+FOUR_UPDATES = {"num_steps": 2, **ACCUMULATED}
+"""For each loss, since they take long."""
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -25,7 +27,7 @@ def test_losses(model_path, tmp_path, loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_losses_of_an_adapter_with_accumulated_gradients(model_path, tmp_path, loss):
-    check_parity(model_path, tmp_path, loss_type=loss, use_lora=True, **ACCUMULATED)
+    check_parity(model_path, tmp_path, loss_type=loss, use_lora=True, **FOUR_UPDATES)
 
 
 @pytest.mark.parametrize("options", [{"use_lora": True}, ACCUMULATED], ids=["lora", "accumulated"])
@@ -87,7 +89,7 @@ def test_bfloat16_weights(model_path, tmp_path):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_completions_in_turns(model_path, tmp_path, loss):
-    check_parity(model_path, tmp_path, turned=in_turns, loss_type=loss, **ACCUMULATED)
+    check_parity(model_path, tmp_path, turned=in_turns, loss_type=loss, **FOUR_UPDATES)
 
 
 @pytest.mark.parametrize("mode", CORRECTIONS)

@@ -13,12 +13,12 @@ from tests.support.policy.stock import Outcome, Recorder, run_stock
 NUM_STEPS = 3
 
 
-def check_parity(model_path, tmp_path, turned=lambda batch: batch, **training):
+def check_parity(model_path, tmp_path, turned=lambda batch: batch, num_steps=NUM_STEPS, **training):
     config = make_config(**training)
-    batches = [turned(make_batch(config, step)) for step in range(NUM_STEPS)]
+    batches = [turned(make_batch(config, step)) for step in range(num_steps)]
     stock = run_stock(config, model_path, tmp_path, batches)
     stepped = run_stepped(config, model_path, tmp_path, batches)
-    num_updates = NUM_STEPS * config.training.optimizer_steps_per_batch
+    num_updates = num_steps * config.training.optimizer_steps_per_batch
     assert len(stock.weights) == len(stepped.weights) == num_updates
     assert differ(stock.weights[0], stock.weights[-1]), "nothing was trained"
     for theirs, ours in zip(stock.weights, stepped.weights, strict=True):
