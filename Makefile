@@ -52,7 +52,7 @@ kill-smollm: venv $(SMOLLM)  ## The same run undisturbed, and killed in three st
 
 test: venv vllm-env  ## Run the checks and the whole test suite
 	$(MAKE) check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 scenarios: venv vllm-env  ## Tests of a minute or more each: kills all over, servers away, Modal under fire; and of the local Modal
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/scenarios tests/modal_plane

@@ -12,7 +12,6 @@ from xdist.scheduler import LoadFileScheduling
 
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.rounding import rounding_environment
-from tests.support.prefect_settings import kept_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 for _name in rounding_environment():
@@ -30,7 +29,6 @@ LONG = (
     "tests/integration/rollout/test_vllm_engine.py",
     "tests/integration/runs/test_corruption.py",
     "tests/integration/test_extending.py",
-    "tests/integration/test_wheel.py",
     "tests/integration/policy/",
 )
 """What takes longest begins first, so that pytest's processes end at about the same time."""
@@ -52,6 +50,9 @@ def pytest_addoption(parser):
 
 @pytest.fixture(autouse=True)
 def _no_server_of_another_test():
+    # Not above, where the environment is not yet what tests begin with.
+    from tests.support.prefect_settings import kept_settings
+
     with kept_settings():
         yield
 

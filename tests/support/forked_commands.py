@@ -14,7 +14,7 @@ import threading
 
 from tests.support.forking.holder import LIGHT, fork_what_is_started
 from tests.support.forking.interpreter import end, exit_code, forget_pytest, run
-from tests.support.training_forks import Given, training_forks
+from tests.support.training_forks import Given, check_preloaded, training_forks
 
 
 class ForkedCommand:
@@ -74,6 +74,7 @@ class ForkedCommand:
 
 def _begin(arguments, folder, environment, output, light):
     """Be the interpreter with these arguments, and end as it would."""
+    check_preloaded()
     multiprocessing.current_process()._config["daemon"] = False  # it may have children
     for stream in (1, 2):
         os.dup2(output, stream)

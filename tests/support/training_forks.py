@@ -4,18 +4,45 @@ Python has one fork server for each process, and only what was preloaded first c
 name the same modules.
 """
 
-import multiprocessing
+import contextlib
+import functools
+import sys
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import DupFd
+
+from tests.support.forking.environment import as_at_first
+from tests.support.paths import ROOT
 
 PRELOADED = "tests.support.preloaded.training"
 
 
-def training_forks() -> ForkServerContext:
-    """Return the context in which processes are forked off one that has imported them."""
-    made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload([PRELOADED])
-    return made
+class TrainingForks(ForkServerContext):
+    """The context in which processes are forked off one that has imported them."""
+
+    def Process(self, *args, **options):
+        self.set_forkserver_preload([PRELOADED])
+        _start()
+        return super().Process(*args, **options)
+
+
+def training_forks() -> TrainingForks:
+    return TrainingForks()
+
+
+@functools.cache
+def _start() -> None:
+    """Whatever the first test has changed: where libraries have read other variables, nothing else
+    is forked, and Python's fork server looks for what it preloads in the working folder, and goes
+    on without it where it is not."""
+    with as_at_first(), contextlib.chdir(ROOT):
+        forkserver.ensure_running()
+
+
+def check_preloaded() -> None:
+    """Raise unless this process was forked off one that has imported what it needs."""
+    if PRELOADED not in sys.modules:
+        raise RuntimeError(f"{PRELOADED} was not imported before this process was forked")
 
 
 class Given:

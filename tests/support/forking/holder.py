@@ -18,7 +18,7 @@ from tests.support.forking.held import FOLLOWER, MODULES, hold
 from tests.support.forking.interpreter import forget_pytest
 from tests.support.forking.patches import fork_by
 from tests.support.paths import ROOT
-from tests.support.training_forks import Given, training_forks
+from tests.support.training_forks import Given, check_preloaded, training_forks
 
 
 def fork_ranks():
@@ -117,6 +117,7 @@ LIGHT = LightHolder()
 
 
 def _hold_for_pytest(orders, light):
+    check_preloaded()
     forget_pytest()
     LIGHT.take(light)
     hold(socket.socket(fileno=orders), _begin)
