@@ -143,7 +143,7 @@ chaos-modal: venv  ## The same on a local control plane of Modal: containers, fl
 chaos-ray: venv ray-env  ## The same on a Ray cluster of three nodes here: workers, nodes, head, bridges, flow
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ray_chaos $(if $(FAULTS),--faults $(FAULTS))
 
-modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node?
+modal-vllm: venv vllm-env  ## The same bits of vLLM here, in a container of its own and in one of a node? (Skipped where namespaces are not allowed.)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v tests/scenarios/modal/test_vllm.py
 
 bench-overhead: venv  ## What orchestration costs a step of 0.2, 5 and 30 s

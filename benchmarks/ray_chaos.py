@@ -36,16 +36,16 @@ def main() -> None:
     os.environ.update(QUIET_PREFECT)
     judged: list[Judged] = []
     broken: list[str] = []
-    with (
-        folder_for("chaos-ray") as folder,
-        KillableServer(folder) as server,
-        Cluster(folder / "cluster") as cluster,
-    ):
-        os.environ.update(cluster.environment)
-        others = {"head": lost_head(cluster)}
-        for worker in WORKERS:
-            others.update(faults_of(cluster, worker))
-        try:
+    try:
+        with (
+            folder_for("chaos-ray") as folder,
+            KillableServer(folder) as server,
+            Cluster(folder / "cluster") as cluster,
+        ):
+            os.environ.update(cluster.environment)
+            others = {"head": lost_head(cluster)}
+            for worker in WORKERS:
+                others.update(faults_of(cluster, worker))
             variant = Variant(
                 *("plain", folder, server, args.steps, say),
                 settings=cluster.settings,
@@ -55,8 +55,8 @@ def main() -> None:
             for run in variant.under_fire(_volleys(args.seed, args.faults, list(others))):
                 judged.append(run)
                 broken += told("on Ray", run)
-        except ChaosError as error:
-            broken.append(str(error))
+    except ChaosError as error:
+        broken.append(str(error))
     broken += Fault.unmended
     report({"on Ray": judged}, args.output, args.seed, broken)
     sys.exit(1 if broken else 0)

@@ -135,8 +135,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     stepper.begin()
     took = []
     for step in range(ROUNDS + 1):
+        batch = full_batch(config, step, job["prompt"], job["tokens"])
         began = time.perf_counter()
-        stepper.train_step(full_batch(config, step, job["prompt"], job["tokens"]), seed=step)
+        stepper.train_step(batch, seed=step)
         took.append(time.perf_counter() - began)
     place, is_gpu = stepper.place(), torch.cuda.is_available()
     trainer, shape = stepper._trainer, read_shape(Path(job["model"]) / "config.json")

@@ -21,6 +21,7 @@ that it ever had, with what it shares with the actor or the page cache.
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,7 +105,7 @@ def _measure(
         "engine": args.engine,
         "engine_options": {},
         "canary_tolerance": 1e-2,
-        "worker_python": str(Path(args.python).absolute()),
+        "worker_python": str(Path(shutil.which(args.python) or args.python).absolute()),
         "threads": args.threads,
     }
     threads = {"OMP_NUM_THREADS": str(args.threads)}

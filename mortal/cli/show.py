@@ -68,7 +68,7 @@ def show(
     if as_json:
         print_json(summary)
     else:
-        show_run(summary)
+        show_run(summary, f"{run_id} --volume {volume}" if volume else None)
 
 
 def compare(

@@ -25,6 +25,7 @@ from mortal_steps.report.summary import (
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.trackers import FOLDER
 from mortal_steps.report.units import byte_size, counted, duration, money, number
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.checked import Checked
 from mortal_steps.runs.recipe_of import resume_argument
 from mortal_steps.runs.verify import RunCheck
@@ -97,14 +98,20 @@ DEFAULT_UI = "http://127.0.0.1:4200"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def show_run(run: RunSummary) -> None:
+def show_run(run: RunSummary, named: str | None = None) -> None:
+    """Print a run, which commands know by what it is `named`; by default, one on this machine."""
     title = f"  {run.status}, step {run.step} of {run.max_steps}"
     console.print(Text.assemble((printable(run.run_id), "bold"), title))
     if run.parent:
         line("fork of", f"{run.parent['run_id']}, from step {run.parent['step']}")
     if run.error:
         name = "error" if run.status == "failed" else "reason"
-        line(name, shortened(run.error, f"`mortal show {run.run_id} --json`"))
+        line(
+            name,
+            shortened(
+                run.error, f"`mortal show {named or run_argument(Path(run.run_dir))} --json`"
+            ),
+        )
     if run.nothing_learned:
         line("WARNING", run.nothing_learned)
     for text in run.warnings[-MOST_WARNINGS:]:

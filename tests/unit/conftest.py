@@ -25,7 +25,7 @@ def no_process():
     _in_a_test = False
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def absent_servers_are_noticed_at_once():
     """Prefect's client connects three times, which takes 1.5 s."""
     with pytest.MonkeyPatch.context() as patch:

@@ -23,9 +23,9 @@ from tests.support import bare_flow
 STEPS = 6
 
 
-def config_of(folder, **options):
+def config_of(folder, *, keep_last=2, **options):
     chosen = {f"selection.{name}": value for name, value in options.items()}
-    return bare_flow.project_config(folder, **chosen, **{"checkpoints.keep_last": 9})
+    return bare_flow.project_config(folder, **chosen, **{"checkpoints.keep_last": keep_last})
 
 
 def die_in(patch, *, step, round):
@@ -77,7 +77,7 @@ def test_killed_between_two_rounds_it_ends_with_the_same_bits(tmp_path, stalenes
 
 
 def test_what_is_trained_on_is_what_was_kept(tmp_path):
-    config = config_of(tmp_path, type="screen", first=2)
+    config = config_of(tmp_path, keep_last=9, type="screen", first=2)
     with bare_flow.bare_in(tmp_path):
         bare_flow.go_on(config)
     run = find_run(tmp_path / "runs", "run")
@@ -97,7 +97,7 @@ def test_what_is_trained_on_is_what_was_kept(tmp_path):
 
 
 def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
-    config = config_of(tmp_path, type="curriculum", pool=2)
+    config = config_of(tmp_path, keep_last=9, type="curriculum", pool=2)
     with bare_flow.bare_in(tmp_path):
         parent = bare_flow.go_on(config)
         fork = fork_run(parent, at_step=2, run_id="fork")
@@ -115,7 +115,7 @@ def test_a_fork_goes_on_with_what_its_parent_knows(tmp_path):
 
 def test_a_fork_of_other_rewards_begins_anew_and_is_resumed_and_forked(tmp_path):
     """It has no records of its parent's steps, after a kill or the loss of the manifest either."""
-    config = config_of(tmp_path, type="curriculum", pool=2)
+    config = config_of(tmp_path, keep_last=9, type="curriculum", pool=2)
     with bare_flow.bare_in(tmp_path):
         parent = bare_flow.go_on(config)
         ends = []
@@ -140,7 +140,7 @@ def test_a_fork_of_other_rewards_begins_anew_and_is_resumed_and_forked(tmp_path)
 
 def test_what_a_log_has_lost_before_a_fork_began_is_named(tmp_path):
     """What is known begins with the first line only where nothing was known then."""
-    config = config_of(tmp_path, type="curriculum", pool=2)
+    config = config_of(tmp_path, keep_last=9, type="curriculum", pool=2)
     with bare_flow.bare_in(tmp_path):
         fork = fork_run(bare_flow.go_on(config), at_step=4, run_id="fork")
         fork.logs.replace(SELECTIONS, fork.logs.read(SELECTIONS)[1:])

@@ -20,8 +20,10 @@ from mortal_steps.store import RunStore
 from tests.support.refused import refused
 from tests.support.run_info import run_info
 
-BY_ID_ALONE = re.compile(r"`mortal (?:[a-z]+-)*[a-z]+ \{(?:\w+\.)*run_id\}`")
-"""Such as `mortal show {run_id}`, which finds no run in another folder than `runs`."""
+BY_ID_ALONE = re.compile(r"`mortal (?:[a-z]+-)*[a-z]+ \{(?:\w+\.)*run_id\}(?! --volume)")
+"""Such as `mortal show {run_id} --json`, which finds no run in another folder than `runs`."""
+PRINTED_ELSEWHERE = "on_disk/recovery.py"
+"""Its message is an actor's, in whose container the folder may have another name."""
 
 
 @pytest.fixture
@@ -53,4 +55,5 @@ def test_they_name_the_folder_of_a_run_that_is_not_in_the_usual_one(run, monkeyp
 def test_no_message_names_a_run_by_its_id_alone():
     for package in (mortal, mortal_flows, mortal_steps):
         for file in Path(package.__path__[0]).rglob("*.py"):
-            assert BY_ID_ALONE.findall(file.read_text()) == [], file
+            if not file.as_posix().endswith(PRINTED_ELSEWHERE):
+                assert BY_ID_ALONE.findall(file.read_text()) == [], file
