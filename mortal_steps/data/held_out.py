@@ -30,6 +30,7 @@ def read_held_out(
     seed: int,
     *,
     may_lack_prompts: bool = False,
+    are_learned: bool = False,
     own_rows: OwnRows | None = None,
 ) -> list[Problem]:
     """Return the problems of `config.eval_sources`, set after set. Raises `DataError`."""
@@ -44,6 +45,7 @@ def read_held_out(
             f"{EVAL}-{name}" if name else EVAL,
             _eval_origin(config, name, source),
             may_lack_prompts=may_lack_prompts,
+            are_learned=are_learned,
         )
     ]
     names = dict.fromkeys(name for problem in problems for name in problem.columns)

@@ -60,13 +60,15 @@ def read_problems(
     report: Callable[[str], None] | None = None,
     *,
     num_made: int | None = None,
+    are_learned: bool = False,
     own_rows: OwnRows | None = None,
 ) -> ReadProblems:
     """Read training and held-out problems.
 
     With `data.exclude_held_out`, training rows whose prompt is also held out are left out. Where
     environments give the prompts, `num_made` is how many rows are made if there is no source; then
-    a row may lack a prompt, and is left out if all of it is also held out. `own_rows` returns those
+    a row may lack a prompt, and is left out if all of it is also held out. So may each where rows
+    `are_learned`, whatever others have. `own_rows` returns those
     that the environment brings, if it does. The training problems are in a file in `scratch`, and
     never in memory all at once; the held-out ones, which each evaluation samples whole, are. `seed`
     is the run's: reasoning_gym tasks draw their rows from it unless `data.options.seed` is set.
@@ -76,12 +78,15 @@ def read_problems(
     check_not_the_same(config)
     names: dict[str, None] = {}
     everything = scratch.path / f"rows{SUFFIX}"
-    write_texts(everything, _read_train(config, seed, names, report, num_made, own_rows))
+    train_rows = _read_train(config, seed, names, report, num_made, own_rows, are_learned)
+    write_texts(everything, train_rows)
     read = ProblemFile(everything, keeps=scratch)
     held_out: list[Problem]
     if config.eval_sources:
         lacks = num_made is not None
-        held_out = read_held_out(config, seed, may_lack_prompts=lacks, own_rows=own_rows)
+        held_out = read_held_out(
+            config, seed, may_lack_prompts=lacks, are_learned=are_learned, own_rows=own_rows
+        )
         drawn: Collection[str] = ()
     else:
         held_out = hold_out(read, config)
@@ -112,6 +117,7 @@ def _read_train(
     report: Callable[[str], None] | None,
     num_made: int | None,
     own_rows: OwnRows | None,
+    are_learned: bool,
 ) -> Iterator[Texts]:
     """Yield training rows with the columns known by then, in one order; `names` grows by them."""
     made = num_made if not config.source and own_rows is None else None
@@ -119,7 +125,11 @@ def _read_train(
     if made is None:
         rows = read_rows(config, seed, limit=config.max_samples, own_rows=own_rows)
     origin, lacks = f"data.source = {config.source!r}", num_made is not None
-    problems = problems_of(rows, config.prompt_column, TRAIN, origin, may_lack_prompts=lacks)
+    problems = problems_of(
+        *(rows, config.prompt_column, TRAIN, origin),
+        may_lack_prompts=lacks,
+        are_learned=are_learned,
+    )
     for count, row in enumerate(problems, start=1):
         names |= dict.fromkeys(row.columns)
         columns = {name: row.columns.get(name) for name in names}
@@ -133,11 +143,17 @@ def load_problems(
     seed: int,
     *,
     num_made: int | None = None,
+    are_learned: bool = False,
     own_rows: OwnRows | None = None,
 ) -> tuple[list[Problem], list[Problem]]:
     scratch = Scratch()
     try:
-        found = read_problems(config, seed, scratch, num_made=num_made, own_rows=own_rows)
+        found = read_problems(
+            *(config, seed, scratch),
+            num_made=num_made,
+            are_learned=are_learned,
+            own_rows=own_rows,
+        )
         return list(found.train), list(found.held_out)
     finally:
         scratch.remove()

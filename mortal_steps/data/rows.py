@@ -10,6 +10,7 @@ from mortal_steps.types import Problem
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
 """Keyword arguments of every reward function, after which no column may be named."""
+AS_CHAT = " (a row without a prompt counts as chat messages)"
 
 
 def problems_of(
@@ -19,9 +20,12 @@ def problems_of(
     origin: str,
     *,
     may_lack_prompts: bool = False,
+    are_learned: bool = False,
 ) -> Iterator[Problem]:
     """Yield each row as a problem with the id `<prefix>-<row>`, its values checked; raises
-    `DataError`. With `may_lack_prompts`, a row without one has `NO_PROMPT`."""
+    `DataError`. With `may_lack_prompts`, a row without one has `NO_PROMPT`, a chat message.
+    Other prompts may be text only where rows `are_learned`: a prompt is then a column like others,
+    and is checked with them."""
     names: dict[str, None] = {}
     is_text: bool | None = None
     index = -1
@@ -46,13 +50,13 @@ def problems_of(
             prompt = as_json(prompt, cell)
             if not (may_lack_prompts and prompt == NO_PROMPT):
                 check_prompt(prompt, cell)
-        is_missing = may_lack_prompts and prompt == NO_PROMPT
+        is_missing = are_learned and prompt == NO_PROMPT
         if is_text is None and not is_missing:
             is_text = isinstance(prompt, str)
         if isinstance(prompt, str) != is_text and not is_missing:
             raise DataError(
                 f"{origin}, row {index}: prompts are both text and chat messages; use one kind for "
-                "all rows"
+                f"all rows{AS_CHAT if may_lack_prompts else ''}"
             )
         yield Problem(id=f"{prefix}-{index}", prompt=prompt, columns=columns)
     if index < 0:

@@ -36,4 +36,6 @@ class ProblemsPlan:
     """The run's, from which tasks draw their rows."""
     num_made: int | None
     """Rows where neither `data` nor the environment has any; None where rows have prompts."""
+    are_learned: bool = False
+    """Whether the run learns the rows themselves, of which nothing is sampled."""
     environment: EnvironmentPlan

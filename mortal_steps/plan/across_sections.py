@@ -40,10 +40,13 @@ def with_defaults_of(kind: type[AlgorithmConfig], values: Mapping[str, Any]) -> 
 
 
 def check_prompts(algorithm: AlgorithmConfig, data: DataConfig) -> None:
-    """Refuse to drop prompts that are sampled from. Rows that are learned may do without."""
-    if data.prompt_column in data.drop_columns and not algorithm.judges_by_loss:
+    """Refuse to drop prompts that are sampled from. Rows that are learned may do without, unless a
+    column is named for them."""
+    column = data.prompt_column
+    if column in data.drop_columns and (column != "prompt" or not algorithm.judges_by_loss):
+        remedy = ", or leave data.prompt_column out" if algorithm.judges_by_loss else ""
         raise ValueError(
-            f"data.drop_columns contains {data.prompt_column!r}, the prompt_column; take it out"
+            f"data.drop_columns contains {column!r}, the prompt_column; take it out{remedy}"
         )
 
 

@@ -106,6 +106,7 @@ class Plan:
             data=config.data,
             seed=config.seed,
             num_made=config.num_made_rows,
+            are_learned=config.algorithm.judges_by_loss,
             environment=self.environment,
         )
 

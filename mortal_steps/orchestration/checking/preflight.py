@@ -72,6 +72,7 @@ from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.columns import row_of
 from mortal_steps.policy.algorithms.rows.epochs import num_steps as num_steps_of_rows
+from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.prompt_lengths import PromptLengths, Tools, keep_fitting
 from mortal_steps.schedule import num_train_steps
@@ -173,7 +174,8 @@ class _Checks:
         if algorithm.judges_by_loss:
             check_source(config.data, config.rewards, algorithm.type)
             warn_of_idle_keys(config.rollout, config.evaluation, algorithm.type)
-        scored = self.samples and not config.is_unscored
+        supplied = declared(config.rollout.source, "supplies")
+        scored = issubclass(supplied, ScoredRollouts) and not config.is_unscored
         check_scored_until(config.training.until, algorithm.type, scored=scored)
         if algorithm.teacher_model:
             check_teacher(algorithm.teacher_model, config.model, config.data)
@@ -196,7 +198,8 @@ class _Checks:
             warn_of_unjudged_checkpoints(config.checkpoints, every, num_steps)
             warn_of_answers(train)
         elif config.algorithm.type == SFT:
-            check_form(row_of(train[0]), config.training.trl.get("dataset_text_field", "text"))
+            text_column = config.training.trl.get("dataset_text_field", "text")
+            check_form(row_of(train[0]), text_column, config.data.prompt_column)
         warn_of_schedule(config.training)
         check_pictures(config.data.source, config.model, train[0])
         if (config.environment.is_used or config.num_made_rows) and not config.data.source:

@@ -34,6 +34,7 @@ def read(
         found = read_problems(
             *(plan.data, plan.seed, scratch, say),
             num_made=plan.num_made,
+            are_learned=plan.are_learned,
             own_rows=own_rows(plan.environment),
         )
     except BaseException:

@@ -68,19 +68,24 @@ def check_source(data: DataConfig, rewards: RewardsConfig, algorithm: str) -> No
         )
 
 
-def check_form(first: Mapping[str, Any], text_column: str) -> None:
-    """Look at the first row of supervised fine-tuning, which may have several forms at a time.
-    Raises `DataError` for prompts without completions, of which TRL says no more than a name."""
-    others = [name for name in ("messages", text_column) if first.get(name) is not None]
-    if first.get("prompt") is None or not others:
+def check_form(first: Mapping[str, Any], text_column: str, prompt_column: str = "prompt") -> None:
+    """Look at the first row of supervised fine-tuning, which may have several forms at a time, and
+    whose prompt the dataset has in `prompt_column`. Raises `DataError` for prompts without
+    completions, of which TRL says no more than a name."""
+    forms = [name for name in ("messages", text_column) if name not in ("prompt", "completion")]
+    others = [name for name in forms if first.get(name) is not None]
+    if first.get("input_ids") is not None or first.get("prompt") is None or not others:
         return
     if first.get("completion") is None:
+        left_out = "the prompts out with data.drop_columns = ['prompt']"
+        if prompt_column != "prompt":
+            left_out = f"data.prompt_column = {prompt_column!r} out"
         raise DataError(
-            "the rows have a column 'prompt', for which TRL looks for one 'completion', and they "
-            f"have none; leave the prompts out with data.drop_columns = ['prompt'] to learn from "
-            f"the column {others[0]!r}"
+            f"the rows have a column {prompt_column!r} of prompts, for which TRL looks for one "
+            f"'completion', and they have none; leave {left_out} to learn from the column "
+            f"{others[0]!r}"
         )
-    if text_column in others:
+    if text_column in others and isinstance(first["prompt"], str):
         logger.warning(
             "the rows have the columns 'prompt' and 'completion', which are learned, and %r, "
             "besides: TRL then adds the end token to that alone, so that no completion ends with "

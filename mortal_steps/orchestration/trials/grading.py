@@ -140,12 +140,16 @@ class Grading:
             Graded(
                 problem=problem,
                 num_scored=len(group),
-                num_solved=sum(not differ(reward, least) for reward in group),
+                num_solved=sum(_is_solution(reward, least) for reward in group),
                 mean_reward=fmean(group) if group else None,
             )
             for problem, group in zip(self._problems, known, strict=True)
         ]
         return Grades(problems=graded, num_generations=self._count, success=least)
+
+
+def _is_solution(reward: float, least: float) -> bool:
+    return least < inf and not differ(reward, least)  # infinity less a reward is no more than inf
 
 
 def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
@@ -155,7 +159,7 @@ def _least_of_solutions(rewards: Sequence[Sequence[float]]) -> float:
 
 
 def write_rows(path: Path, grades: Grades, prompt_column: str) -> None:
-    """Write the dataset with its grades, a row a line; it takes the dataset's place in the same
-    configuration."""
+    """Write the rows as they were graded, with their grades, a row a line: in the configuration,
+    the file takes the place of `data.source` and of what chose these rows and columns there."""
     lines = [json.dumps(each.row(prompt_column), ensure_ascii=False) for each in grades.problems]
     write_output(path, "".join(f"{line}\n" for line in lines).encode())

@@ -4,7 +4,7 @@ tests/integration/policy/test_rows_parity.py compares all of it, bit for bit, wi
 `SFTTrainer.train()`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from mortal_steps.config import TrainingConfig
@@ -21,7 +21,6 @@ class SFT(RowsAlgorithm, extra="forbid"):
     rows_in_words: ClassVar[str] = (
         "a column `text`, a column `messages`, or the columns `prompt` and `completion`"
     )
-    columns: ClassVar[tuple[str, ...]] = ("prompt", "completion", "messages", "labels")
     type: Annotated[str, STATE] = "sft"
     loss_type: Literal["nll", "dft"] = "nll"
     """`nll`: the negative log-likelihood of each token; `dft`: the same, weighted by the token's
@@ -33,8 +32,25 @@ class SFT(RowsAlgorithm, extra="forbid"):
         trainer: TrainerClass = SFTTrainer
         return trainer
 
-    def columns_of(self, training: TrainingConfig) -> Sequence[str]:
-        return (*self.columns, training.trl.get("dataset_text_field", "text"))
+    def columns_of(self, training: TrainingConfig, first: Mapping[str, Any]) -> Sequence[str]:
+        """See `RowsAlgorithm.columns_of`: those of the one form that TRL reads, although the rows
+        may have several."""
+        text = str(training.trl.get("dataset_text_field", "text"))
+        if isinstance(first.get("prompt"), str):
+            form = ["completion", text]  # either may be given the end token
+        elif first.get("prompt") is not None:
+            form = ["completion"]
+        elif _are_from_and_value(first.get("conversations")):
+            form = ["conversations"]
+        else:
+            form = ["messages" if isinstance(first.get("messages"), list) else text]
+        return ("prompt", *form, "labels")
 
     def options(self) -> dict[str, Any]:
         return {"loss_type": self.loss_type}
+
+
+def _are_from_and_value(conversations: Any) -> bool:
+    """Return whether TRL makes `messages` of a column `conversations`."""
+    first = conversations[0] if isinstance(conversations, list) and conversations else None
+    return isinstance(first, dict) and {"from", "value"} <= first.keys()

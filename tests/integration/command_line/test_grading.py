@@ -34,18 +34,20 @@ class Killed(Exception):
 SERVICE = """
 import os
 
-def length(completions, **kwargs):
+def nothing(completions, **kwargs):
     if os.path.exists("away"):
         raise ConnectionError("nobody answers")
-    return [float(len(text)) for text in completions]
+    return [0.0 for text in completions]
 """
 
 
-def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(tmp_path, monkeypatch):
+def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "service.py").write_text(SERVICE)
     rewards = [
-        "rewards.functions=['service.py:length']",
+        "rewards.functions=['service.py:nothing']",
         "rewards.on_error='mask'",
         "rewards.retries=0",
     ]
@@ -86,7 +88,12 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(tmp_path,
     path = as_in_a_stage.starting_model()[0]
     asyncio.run(as_in_a_stage.score(shards.parent, path, lambda done, of: None))
     assert {path: path.stat().st_mtime_ns for path in there} == there, "a stage is not asked again"
-    assert num_scored() == [2] * 4
+    grades = asyncio.run(grading.grade())
+    assert [each.num_scored for each in grades.problems] == [2] * 4
+    assert [each.num_solved for each in grades.problems] == [0] * 4, "none counts as a solution"
+    show_grades(grades, 0)
+    shown = capsys.readouterr().out
+    assert "pass@1   0.000" in shown and "none counts as a solution" in shown
 
 
 def test_a_grading_that_is_killed_goes_on_and_gives_the_same_grades(tmp_path, monkeypatch):

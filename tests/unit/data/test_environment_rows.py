@@ -40,6 +40,18 @@ def test_rows_may_lack_prompts_where_an_environment_gives_them():
         load(num_made=None, source=source)
 
 
+@pytest.mark.parametrize("rows", [[{"target": 1}, {"prompt": "a"}], [{"prompt": "a"}, {}]])
+def test_where_prompts_are_observed_those_of_rows_are_no_text(rows):
+    """The observation of an episode is a chat message, as is a prompt in its place."""
+    source = write_lines("rows.jsonl", [{"n": 0, **row} for row in rows])
+    with refused(DataError, "row 1: prompts are both text and chat messages", "without a prompt"):
+        load(source=source)
+    with refused(DataError, "row 1: prompts are both text and chat messages"):
+        load(source=write_lines("train.jsonl", [{"target": 1}]), eval_source=source)
+    train, _ = load_problems(DataConfig(source=source), 0, num_made=2, are_learned=True)
+    assert sorted(map(str, prompts(train))) == sorted(["a", str(NO_PROMPT)])
+
+
 def test_a_mistyped_prompt_column_is_still_an_error():
     source = write_lines("rows.jsonl", [{"question": "a"}])
     with refused(DataError, "data.prompt_column = 'questoin'", "'question'"):

@@ -2,7 +2,10 @@
 
 import pytest
 
+from mortal_steps.config import DataConfig
+from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError, DataError
+from mortal_steps.orchestration.checking.preflight import _Checks
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
 from mortal_steps.orchestration.checking.reward_calls import check_scored_until
 from mortal_steps.orchestration.checking.rows import check_form, check_source, warn_of_idle_keys
@@ -10,9 +13,11 @@ from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
+from mortal_steps.policy.algorithms.rows.columns import row_of
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.runs.manifest import merit_of
 from tests.support.refused import refused
+from tests.support.rows import write_lines
 
 SFT = {"algorithm": {"type": "sft"}, "data": {"source": "rows.jsonl"}}
 
@@ -69,9 +74,24 @@ def test_rows_of_several_forms_are_told_by_what_trl_makes_of_them(caplog):
     check_form({"prompt": "a", "completion": "b", "text": None}, "text")
     check_form({"text": "a", "completion": "b"}, "text")
     check_form({"prompt": "a", "answer": "b"}, "text")
+    check_form({"prompt": "a", "text": "b", "input_ids": [1], "labels": [1]}, "text")
+    check_form({"prompt": chat, "completion": chat, "text": "b"}, "text")
+    check_form({"prompt": "a", "completion": "b"}, "completion")
     assert not caplog.messages
     check_form({"prompt": "a", "completion": "b", "body": "ab"}, "body")
     assert "no completion ends with one" in caplog.text and "['body']" in caplog.text
+
+
+def test_prompts_of_a_column_of_another_name_are_left_out_by_its_key():
+    chat, data = [{"role": "user", "content": "a"}], {"prompt_column": "question"}
+    named = ["'question' of prompts", "leave data.prompt_column = 'question' out", "'messages'"]
+    with refused(DataError, *named):
+        check_form({"prompt": "a", "messages": chat}, "text", "question")
+    source = write_lines("rows.jsonl", [{"question": "a", "messages": chat}])
+    with refused(ConfigError, "'question', the prompt_column", "or leave data.prompt_column out"):
+        parse_config(SFT | {"data": {"source": source, "drop_columns": ["question"]} | data})
+    [row], _ = load_problems(DataConfig(source=source), 0, num_made=1, are_learned=True)
+    check_form(row_of(row), "text")
 
 
 def test_prompts_may_be_dropped_where_rows_are_learned_and_nowhere_else():
@@ -86,6 +106,37 @@ def test_completions_that_nobody_scores_end_no_run():
     with refused(ConfigError, "training.until.max_rollouts = 9", "'sft' as configured has none"):
         check_scored_until(until, "sft", scored=False)
     check_scored_until(until, "grpo", scored=True)
+
+
+FEW_TOKENS = {"seq_len": 64}
+REPLAY = """
+from mortal.extend import BatchSource
+
+class Replay(BatchSource):
+    roles = ()
+
+    async def take(self, step): ...
+"""
+
+
+def test_completions_that_a_source_supplies_with_their_scores_may_end_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replay.py").write_text(REPLAY)
+
+    def check_settings(source, source_options=None, **others):
+        values = {
+            "model": {"new": {"hidden_size": 8}},
+            "rollout": {"source": source, "max_tokens": 4, "source_options": source_options or {}},
+            "training": {"until": {"max_rollouts": 9}, "max_completion_length": 4},
+            "rewards": {"functions": ["m:f"]},
+        }
+        _Checks(parse_config(values | others), print).settings()
+
+    check_settings("generate")
+    check_settings("replay.py:Replay")
+    sets, fed = {"eval_source": "x.jsonl"}, {"source": "atropos", "source_options": FEW_TOKENS}
+    with refused(ConfigError, "training.until.max_rollouts = 9", "as configured has none"):
+        check_settings(**fed, data=sets, evaluation={"eval_steps": 1})
 
 
 @pytest.mark.parametrize(

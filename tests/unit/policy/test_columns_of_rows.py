@@ -8,6 +8,7 @@ from mortal_steps.errors import DataError
 from mortal_steps.plan.parts import Plan
 from mortal_steps.policy.algorithms.base import algorithm_of
 from mortal_steps.policy.algorithms.rows.columns import checked_rows, row_of
+from mortal_steps.policy.algorithms.rows.preparing import open_prepared
 from tests.support.policy.rows import Stepping, judged, make_config, pairs, preferences, texts
 from tests.support.policy.rows import problems as as_problems
 from tests.support.refused import refused
@@ -69,6 +70,44 @@ def test_held_out_rows_are_looked_at_as_well(model_path, tmp_path):
         run.prepare(judged(4), [judged(1)[0], {**judged(1)[0], "label": 2}])
 
 
+def form(first, **last):
+    return [first, first, {**first, **last}]
+
+
+PREPARED = {
+    "messages beside texts, some missing": form({"messages": CHAT, "text": "a"}, text=None),
+    "messages beside numbers": form({"messages": CHAT, "text": 7}),
+    "texts beside numbers": form({"text": "a", "messages": 7, "completion": 7}),
+    "texts beside others": form({"text": "a", "messages": None}, messages=CHAT),
+    "texts beside completions": form({"text": "a", "completion": "b"}, completion=None),
+    "completions beside messages": form({**pairs(1)[0], "messages": CHAT}, messages=None),
+    "chats beside texts": form({"prompt": CHAT, "completion": CHAT, "text": "a"}, text=None),
+    "chats beside lists": form({"prompt": CHAT, "completion": CHAT, "text": ["a"]}),
+    "conversations": form({"conversations": [{"from": "user", "value": "a"}], "messages": 7}),
+}
+
+
+@pytest.mark.parametrize("rows", PREPARED.values(), ids=PREPARED)
+def test_of_several_forms_the_one_that_trl_reads_is_checked(rows, model_path, tmp_path):
+    run = Stepping(make_config(model_path), model_path, tmp_path)
+    run.prepare(rows, [{"text": "a", "completion": 7}])
+    assert len(open_prepared(tmp_path / "prepared")["train"]) == len(rows)
+
+
+def test_conversations_that_trl_makes_messages_of_are_in_each_row(model_path, tmp_path):
+    rows = form({"conversations": [{"from": "user", "value": "a"}]}, conversations=None)
+    with refused(DataError, "row train-2: its column 'conversations' is missing"):
+        Stepping(make_config(model_path), model_path, tmp_path).prepare(rows)
+
+
+def test_of_rows_with_tokens_only_numbers_are_checked(model_path, tmp_path):
+    tokens = {"prompt": "a", "chosen_ids": [5, 6], "rejected_ids": [7], "margin": 1.0}
+    run = Stepping(make_config(model_path, "reward"), model_path, tmp_path)
+    run.prepare(form(tokens, prompt=None))
+    with refused(DataError, "row train-2: its column 'margin' is missing"):
+        run.prepare(form(tokens, margin=None))
+
+
 def test_what_trl_takes_passes_and_columns_beside_it_may_hold_anything():
     kept = [
         (judged(2), ("prompt", "completion", "label")),
@@ -76,6 +115,7 @@ def test_what_trl_takes_passes_and_columns_beside_it_may_hold_anything():
         ([{"text": "a", "completion": None}, {"text": "b", "completion": "c"}], ("text",)),
         ([{**judged(1)[0], "label": label} for label in (True, 0, 1.0)], ("label",)),
         ([{"chosen": CHAT, "rejected": CHAT, "margin": 1}], ("chosen", "rejected", "margin")),
+        ([{"margin": True}, {"margin": False}], ("margin",)),
         ([{"input_ids": [1, 2]}, {"input_ids": [3]}], ("text", "prompt")),
     ]
     for rows, columns in kept:
@@ -86,10 +126,10 @@ def test_a_row_without_a_prompt_is_none_that_has_messages(tmp_path, monkeypatch)
     """It is named by what it lacks, once all rows are read."""
     monkeypatch.chdir(tmp_path)
     source = write_lines("rows.jsonl", [*pairs(1), {"completion": "a"}])
-    read, _ = load_problems(DataConfig(source=source), 0, num_made=4)
+    read, _ = load_problems(DataConfig(source=source), 0, num_made=4, are_learned=True)
     with refused(DataError, "row train-1: its column 'prompt' is missing", "is text"):
         list(checked_rows(read, ("prompt", "completion"), row_of(read[0])))
     source = write_lines("rows.jsonl", [{"completion": "a"}, *pairs(1)])
-    read, _ = load_problems(DataConfig(source=source), 0, num_made=4)
+    read, _ = load_problems(DataConfig(source=source), 0, num_made=4, are_learned=True)
     with refused(DataError, "row train-1: its column 'prompt'", "is missing; write the same"):
         list(checked_rows(read, ("prompt", "completion"), row_of(read[0])))

@@ -40,6 +40,15 @@ def test_rows_of_different_kinds_are_refused(tmp_path):
         dataset_of(problems({"messages": "b"}), tmp_path)
 
 
+def test_a_bad_row_after_one_of_other_types_is_named(tmp_path):
+    """The rows before it are in the first part that is written, and do not fit into the types."""
+    texts = [{"text": "a", "note": {"a": 1}}] * ROWS_AT_ONCE
+    rows = [*texts, *[{"text": "a", "note": {"b": 1}}] * ROWS_AT_ONCE, {"text": None, "note": None}]
+    given = [Problem(id=f"{i}", prompt="p", columns=row) for i, row in enumerate(rows)]
+    with refused(DataError, f"row {len(rows) - 1}: its column 'text' is missing"):
+        dataset_of(given, tmp_path, ("text",))
+
+
 @pytest.mark.parametrize("values", [(*range(LAST), "x"), (1, 12345678901234567890123)])
 def test_a_column_of_several_types_is_named_though_nothing_is_learned_from_it(values, tmp_path):
     rows = [Problem(id=f"{n}", prompt="p", columns={"note": each}) for n, each in enumerate(values)]

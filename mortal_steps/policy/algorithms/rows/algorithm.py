@@ -3,7 +3,8 @@
 Nothing here imports torch or TRL before an algorithm is checked: configurations are read with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -66,7 +67,7 @@ class RowsAlgorithm(TrlHooks):
         came = prepare_rows(
             *(self, plan, train, held_out),
             small_model=self.small_model,
-            columns=self.columns_of(plan.training),
+            columns=partial(self.columns_of, plan.training),
             takes=self.rows_in_words,
             folder=folder,
         )
@@ -78,8 +79,9 @@ class RowsAlgorithm(TrlHooks):
             )
         return came
 
-    def columns_of(self, training: TrainingConfig) -> Sequence[str]:
-        """Return the columns that TRL's trainer looks for with these options."""
+    def columns_of(self, training: TrainingConfig, first: Mapping[str, Any]) -> Sequence[str]:
+        """Return the columns that TRL's trainer looks for with these options in a set of rows,
+        which it tells by the `first` one."""
         return self.columns
 
     def num_steps(self, prepared: Path, training: TrainingConfig) -> int:

@@ -14,8 +14,8 @@ from mortal_steps.types import Problem
 PROMPT, COMPLETION, LABEL, MARGIN = "prompt", "completion", "label", "margin"
 LABELS = "labels"
 """The column of tokens that are learned, as TRL has them."""
-TOKENS = "input_ids"
-"""The column of rows that TRL takes as they are."""
+TOKENS = ("input_ids", "chosen_ids", "chosen_input_ids")
+"""Columns of rows that TRL takes as they are, whatever texts they have besides."""
 
 Row = Mapping[str, Any]
 
@@ -32,9 +32,11 @@ def checked_rows(
     """Yield the rows as the user wrote them. `columns` are those that the trainer looks for, and
     `first` is the first row of all. Raises `DataError` for a row that is of another kind, and for a
     value that means nothing to TRL."""
+    has_tokens = any(first.get(name) is not None for name in TOKENS)
+    read = [name for name in columns if name in CHECKS or not has_tokens]
     for problem in problems:
         row = row_of(problem)
-        for name in columns if first.get(TOKENS) is None else ():
+        for name in read:
             wrong = CHECKS.get(name, _wrong_text)(name, row.get(name), first)
             if wrong is not None:
                 found = "missing" if row.get(name) is None else shown(row[name])
@@ -72,7 +74,7 @@ def _wrong_label(name: str, value: Any, first: Row) -> str | None:
 
 
 def _wrong_margin(name: str, value: Any, first: Row) -> str | None:
-    if name not in first or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if name not in first or isinstance(value, int | float):
         return None
     return (
         ", and TRL takes a number, by which the chosen answer should be better than the rejected "

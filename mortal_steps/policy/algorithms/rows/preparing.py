@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mortal_steps.data.held_out import EVAL, TRAIN, eval_set_sizes
 from mortal_steps.data.prepared import Preparation
 from mortal_steps.errors import ConfigError, DataError, MortalError
-from mortal_steps.policy.algorithms.rows.columns import checked_rows, row_of
+from mortal_steps.policy.algorithms.rows.columns import Row, checked_rows, row_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
@@ -44,14 +44,14 @@ def prepare_rows(
     held_out: Sequence[Problem],
     *,
     small_model: Callable[[Path], Any],
-    columns: Sequence[str],
+    columns: Callable[[Row], Sequence[str]],
     takes: str,
     folder: Path,
 ) -> Preparation:
     """Write the prepared rows to `folder`, and return what came of them. `small_model` makes the
-    model that they are prepared with. `columns` are those that the trainer looks for, and `takes`
-    says it in words. Raises
-    `ConfigError` for options, and `DataError` for rows, that TRL does not take."""
+    model that they are prepared with. `columns` returns those that the trainer looks for in rows
+    with this first one, and `takes` says it in words. Raises `ConfigError` for options, and
+    `DataError` for rows, that TRL does not take."""
     # Imported where used: imports torch and TRL.
     from mortal_steps.policy.algorithms.stepping.options import build_options
     from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
@@ -67,7 +67,7 @@ def prepare_rows(
         arguments.precompute_ref_log_probs = False  # by that, too: the actor does it
         try:
             sets = {
-                name: dataset_of(problems, scratch / name, columns)
+                name: dataset_of(problems, scratch / name, columns(row_of(problems[0])))
                 for name, problems in {TRAIN: train, **sets_of(held_out)}.items()
             }
             held = {name: rows for name, rows in sets.items() if name != TRAIN}
@@ -168,21 +168,31 @@ def dataset_of(problems: Sequence[Problem], folder: Path, columns: Sequence[str]
     """Write the rows, checked in these columns, into a dataset. `datasets` takes the types of its
     columns from the first rows; where later ones do not fit, such as messages with tool calls, they
     are taken from all. Raises `DataError` as `checked_rows` does."""
+    from datasets.exceptions import DatasetGenerationError
+
+    try:
+        return _written(problems, folder / "first", columns)
+    except DatasetGenerationError:
+        return _written(problems, folder / "all", columns, _types_of_all(problems))
+
+
+def _written(
+    problems: Sequence[Problem], folder: Path, columns: Sequence[str], types: Any = None
+) -> Dataset:
+    """Write the rows with these types, by default those of the first ones. Raises `DataError` for a
+    row that is refused, and `DatasetGenerationError` for one of other types."""
     from datasets import Dataset
     from datasets.exceptions import DatasetGenerationError
 
     given = {"problems": problems, "columns": columns, "first": row_of(problems[0])}
     try:
         return Dataset.from_generator(
-            checked_rows, gen_kwargs=given, cache_dir=str(folder / "first")
+            checked_rows, features=types, gen_kwargs=given, cache_dir=str(folder)
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, DataError):
             raise error.__cause__ from None
-        features = _types_of_all(problems)
-        return Dataset.from_generator(
-            checked_rows, features=features, gen_kwargs=given, cache_dir=str(folder / "all")
-        )
+        raise
 
 
 def _types_of_all(problems: Sequence[Problem]) -> Any:
