@@ -1,14 +1,18 @@
 """The end of a run before its last step, as `[training.until]` says."""
 
 import functools
+import logging
 from typing import Any
 
+from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.session import Session
 from mortal_steps.report.held_out import HeldOutScores
-from mortal_steps.runs.ending import check_interval, check_metric, decide
+from mortal_steps.runs.ending import check_interval, decide, missing_metric
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.run import Run
 from mortal_steps.system.threads import in_thread
+
+logger = logging.getLogger(__name__)
 
 
 async def check_goal(session: Session, done: int) -> HeldOutScores | None:
@@ -18,10 +22,7 @@ async def check_goal(session: Session, done: int) -> HeldOutScores | None:
     run = session.run
     until = run.config.training.until
     if until.metric:
-        config, own = run.config, _own_evaluations(run)
-        named = [f"eval_{name}_" for name in config.evaluation.harnesses]
-        for begins in [""] if config.algorithm.judges_by_loss else named:
-            check_metric(until, own, begins)
+        _check_metric(run)
     if until.goal is None or until.by != "interval":
         return None
     scores = HeldOutScores(run)
@@ -30,6 +31,22 @@ async def check_goal(session: Session, done: int) -> HeldOutScores | None:
     if rows and by_problem is not None:
         check_interval(until, rows[-1], by_problem)
     return scores
+
+
+def _check_metric(run: Run) -> None:
+    """Raise `ConfigError` if the evaluations of a run that learns from rows do not have its metric:
+    TRL always measures the same. Warn if a harness has not answered it: next time it may."""
+    until, own, config = run.config.training.until, _own_evaluations(run), run.config
+    if config.algorithm.judges_by_loss:
+        if missing := missing_metric(until, own):
+            raise ConfigError(missing)
+        return
+    named = {*config.evaluation.harnesses, *config.evaluation.sets, *run.info.eval_sets}
+    of = [name for name in named if until.metric.startswith(f"eval_{name}_")]
+    name = max(of, key=len, default="")  # "math_hard" and not "math"
+    missing = missing_metric(until, own, f"eval_{name}_")
+    if name in config.evaluation.harnesses and missing:
+        logger.warning("%s", missing)
 
 
 async def ends(session: Session, done: int) -> bool:

@@ -159,7 +159,7 @@ class Training:
                 counted_until = time.monotonic()
                 run.note(busy_s=run.manifest.busy_s + counted_until - began)
                 self._recorder.usage(self._trained, session.budget.spent())
-                if await ends(session, self._trained):
+                if await self._or_save(ends(session, self._trained), progress):
                     progress.note(f"the run ends here: {run.ended.why if run.ended else ''}")
                 elif schedule.evaluates(self._trained):
                     await self._begin_next(self._trained)

@@ -9,36 +9,45 @@ is not taken for a run, and goes with the next `mortal gc`.
 import contextlib
 import functools
 import math
+import os
+import re
 import shutil
 import stat
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.errors import CorruptFileError, StoreError
+from mortal_steps.data.prepared import PREPARED
+from mortal_steps.data.problem_files import EVAL_PROBLEMS, TRAIN_PROBLEMS
+from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.registry.registry import runs_in_use
 from mortal_steps.report.units import byte_size, duration
-from mortal_steps.runs.lease import LOCK_FILE, acquire, is_driven
+from mortal_steps.rewards.source_history import SOURCES_FILE
+from mortal_steps.runs.lease import LOCK_FILE, RECORD_FILE, acquire, is_driven
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
-from mortal_steps.runs.recipe_of import INPUTS
 from mortal_steps.runs.retention import DAY_S, last_written, needs_of, what_may_go
-from mortal_steps.runs.run import Run, check_never_begun, list_runs
-from mortal_steps.serving.whole import EXPORTED
+from mortal_steps.runs.run import Run, list_runs
+from mortal_steps.serving.whole import EXPORTED, is_used, unused
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
 from mortal_steps.store.folders import looks_below
-from mortal_steps.store.identity import IDENTITY_FILE, read_identity
+from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
 
 TRASH = "trash"
 MODELS = "models"
 """The folder of the models in use, where none is named."""
 HALF_MADE = ".*.????????.partial"
 """Names of folders that are renamed once they are whole (`hidden_beside`)."""
+AT_THE_BEGINNING = {
+    *(LOCK_FILE, RECORD_FILE, CONFIG_FILE, SOURCES_FILE, IDENTITY_FILE),
+    *("data", TRAIN_PROBLEMS, EVAL_PROBLEMS, PREPARED),
+}
+"""What a run writes until its identity is whole (`create_run`)."""
 
 
 def remove_run(run: Run) -> None:
@@ -159,7 +168,8 @@ def plan(
         what = f"{path.relative_to(runs_dir.resolve())}, of a recipe that does not name it any more"
         items.append(_item(what, path, discard))
     for path in _never_begun(runs_dir, now - BEFORE_A_RUN_S):
-        items.append(_item(f"{path.name}, of a run that was killed before it began", path, discard))
+        what = f"{path.name}, of a run that was killed before it began"
+        items.append(_item(what, path, functools.partial(discard, check=_check_not_begun)))
     for path in sorted((runs_dir / GRADED).glob("[!.]*/")):
         if _last_change(path) < now - keep_s:
             items.append(_item(f"{GRADED}/{path.name}, which `mortal grade` made", path, discard))
@@ -174,16 +184,24 @@ def plan(
 def runs_in_production(runs_dir: Path, models_dir: Path | None) -> set[str]:
     """Return the ids of the runs that the models in use in `models_dir` come from; by default, of
     those in the `models` of the current folder and of the folders in which the runs began, where
-    `mortal promote` puts them. Raises as `runs_in_use`."""
+    `mortal promote` puts them; where you may not look into one of the latter, the runs that began
+    there. Raises as `runs_in_use`."""
     if models_dir is not None:
         return runs_in_use(models_dir)
-    folders = {Path.cwd()}
+    here, used = (Path.cwd() / MODELS).resolve(), set[str]()
+    began = defaultdict[Path, set[str]](set)
     for path in runs_dir.glob(f"[!.]*/{IDENTITY_FILE}"):
         with contextlib.suppress(StoreError, OSError):  # of which the plan tells
             if (info := read_identity(RunStore(path.parent))) is not None:
-                folders.add(Path(info.working_dir))
-    models = {(folder / MODELS).resolve() for folder in folders}
-    return set().union(*map(runs_in_use, sorted(models)))
+                began[(Path(info.working_dir) / MODELS).resolve()].add(path.parent.name)
+    for models in sorted({here, *began}):
+        try:
+            used |= runs_in_use(models)
+        except OSError:  # somebody else's: each of these runs may be in use there
+            if models == here:
+                raise
+            used |= began[models]
+    return used
 
 
 def _item(what: str, path: Path, remove: Callable[[Path], None]) -> Item:
@@ -209,16 +227,24 @@ def carry_out(planned: Removals, runs_dir: Path, report: Callable[[str], None]) 
 
 
 def _exported(runs_dir: Path, roots: Iterable[Path], before: float) -> Iterator[Item]:
-    """Whole models that commands have made of these runs, and used last before that time."""
+    """Whole models that commands have made of these runs, used last before that time, and that no
+    process uses. Runs that are not the caller's to write to, or lie elsewhere, are left out."""
 
-    def remove(folder: Path) -> None:
+    def check(folder: Path) -> None:
         if _last_change(folder) >= before:
             raise StoreError("a command has used it meanwhile")
-        _discard(runs_dir, folder, lock=folder.parent / "lock")
+
+    def remove(folder: Path) -> None:
+        with unused(folder) as is_unused:
+            if not is_unused:
+                raise StoreError("a process uses it")
+            _discard(runs_dir, folder, lock=folder.parent / "lock", check=check)
 
     for root in roots:
+        if root.is_symlink() or not os.access(root, os.W_OK):
+            continue
         for path in sorted((root / EXPORTED).glob("*/")):  # also what a kill has left of one
-            if _last_change(path) < before:
+            if _last_change(path) < before and not is_used(path):
                 what = f"{path.relative_to(runs_dir)}, made to serve or promote that model"
                 yield _item(what, path, remove)
 
@@ -238,22 +264,44 @@ def _never_begun(runs_dir: Path, before: float) -> Iterator[Path]:
     recipe's stages are `unused_products`."""
     for lock in sorted(runs_dir.glob(f"[!.]*/{LOCK_FILE}")):
         folder = lock.parent
-        if any((folder / name).exists() for name in (IDENTITY_FILE, INPUTS)):
-            continue
-        with contextlib.suppress(CorruptFileError):  # it has begun, and its identity is lost
-            check_never_begun(folder)
-            if _last_change(folder) < before:
-                yield folder
+        if not folder.is_symlink() and _is_beginning(folder) and _last_change(folder) < before:
+            yield folder
 
 
-def _discard(runs_dir: Path, folder: Path, lock: Path | None = None) -> None:
-    """Remove what was made once and would be made again. Raises `StoreError` while it is, and for a
-    link."""
+def _is_beginning(folder: Path) -> bool:
+    """Return whether all that is there is what a run writes before its identity: anything else may
+    be a registry, somebody's own, or of a run that has lost its identity."""
+    found = (*folder.glob("*"), *folder.glob("data/*"))
+    return not (folder / IDENTITY_FILE).exists() and all(
+        _named(path.relative_to(folder)) in AT_THE_BEGINNING for path in found
+    )
+
+
+def _named(path: Path) -> str:
+    """Return what this path will be called once it is whole."""
+    partial = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.partial", path.name)
+    return str(path.with_name(partial[1]) if partial else path)
+
+
+def _check_not_begun(folder: Path) -> None:
+    if not _is_beginning(folder):
+        raise StoreError("a run has begun there meanwhile")
+
+
+def _discard(
+    runs_dir: Path,
+    folder: Path,
+    lock: Path | None = None,
+    check: Callable[[Path], None] = lambda folder: None,
+) -> None:
+    """Remove what was made once and would be made again. Raises `StoreError` while it is, for a
+    link, and what `check` raises once the folder is locked."""
     if folder.is_symlink():
         raise StoreError("it is a link to another folder; remove both by hand")
     with locked_at_once(lock or folder / "lock") as held:
         if held is None:
             raise StoreError("a process works there")
+        check(folder)
         trash = hidden_beside(runs_dir / folder.name, TRASH)
         try:
             folder.rename(trash)

@@ -78,10 +78,16 @@ def _draw_lost_before(store: RunStore, states: StateManager, step: int) -> None:
             continue
         known.add(batch.order.path)
         if store.find_whole(batch.order.path, EpochOrder, "it is drawn again") is None:
-            first = replayed
-            while (before := _batch_of(store, first)) is not None and before.first:
-                first -= 1
-            draw_order(store, states, epoch=int(Path(batch.order.path).stem), step=first)
+            epoch, first = int(Path(batch.order.path).stem), replayed
+            while batch.first:
+                first, batch = first - 1, _batch_of(store, first - 1)
+                if batch is None:
+                    raise CorruptFileError(
+                        f"{store.path(order_file(epoch))} is damaged, and so is what tells where "
+                        f"epoch {epoch} began: step {first} has no whole journal entry; restore "
+                        "one of them from a copy, or train again under another --run-id"
+                    )
+            draw_order(store, states, epoch=epoch, step=first)
 
 
 def _batch_of(store: RunStore, step: int) -> PreparedRows | None:

@@ -124,15 +124,17 @@ class Gate:
         judged = [(comparison.candidate, comparison.metrics)]
         if comparison.incumbent is not None:
             judged.append((comparison.incumbent, comparison.against or {}))
-        for version, metrics in judged:
-            failures = [] if REWARD in metrics else self._judge.failures(version.sha256)
-            if failures:
-                self._judge.forget(version.sha256)
-                raise RewardError(
-                    f"{version.id} cannot be compared: no completion has a reward, because "
-                    f"{failures[0].function} failed: {failures[0].message}. Once that is mended, "
-                    "ask again: what failed is scored again"
-                )
+        unscored = [version for version, metrics in judged if REWARD not in metrics]
+        found = [(version, self._judge.failures(version.sha256)) for version in unscored]
+        failed = [(version, failures[0]) for version, failures in found if failures]
+        for version, _ in failed:
+            self._judge.forget(version.sha256)
+        for version, first in failed:
+            raise RewardError(
+                f"{version.id} cannot be compared: no completion has a reward, because "
+                f"{first.function} failed: {first.message}. Once that is mended, ask again: what "
+                "failed is scored again"
+            )
 
     def _paired(self, candidate: ModelVersion, other: Scores | None) -> Paired | None:
         if other is None:

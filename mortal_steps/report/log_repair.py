@@ -12,6 +12,7 @@ from mortal_steps.policy.batches import Batch
 from mortal_steps.report.evaluations import as_columns, evaluation_scores, mean_metrics
 from mortal_steps.report.held_out import answers_in
 from mortal_steps.report.report_files import report_is_behind, write_report
+from mortal_steps.runs.lease import is_driven
 from mortal_steps.runs.logs import EMPTY, EVALUATIONS, LOGS, METRICS, SELECTIONS
 from mortal_steps.runs.manifest import UNSCORED
 from mortal_steps.runs.run import Run, held_out_sets
@@ -97,14 +98,17 @@ def restore_logs(run: Run) -> None:
 
 def mend_complete(run: Run) -> None:
     """Mend a complete run's damaged logs, and write the report that the process which completed it
-    was killed before or in. Raises `StoreError` if it is driven."""
-    if run.logs.damaged(run.manifest.logs) or report_is_behind(run):
-        run.acquire()
-        try:
-            restore_logs(run)
-            write_report(run)
-        finally:
-            run.release()
+    was killed before or in, unless that one still writes it. Raises `StoreError` if logs are
+    damaged and it is driven."""
+    mends_report = report_is_behind(run) and not is_driven(run.store)
+    if not (mends_report or run.logs.damaged(run.manifest.logs)):
+        return
+    run.acquire()
+    try:
+        restore_logs(run)
+        write_report(run)
+    finally:
+        run.release()
 
 
 def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Sequence[Row]:

@@ -71,16 +71,16 @@ def check_interval(until: UntilConfig, row: Row, by_problem: Collection[str]) ->
     )
 
 
-def check_metric(until: UntilConfig, rows: Sequence[Row], begins: str) -> None:
-    """Raise `ConfigError` for a metric that the evaluations turn out not to have. `rows` are their
+def missing_metric(until: UntilConfig, rows: Sequence[Row], begins: str = "") -> str | None:
+    """Return the words for a metric that the evaluations turn out not to have. `rows` are their
     lines; what their scores are called that begin with `begins`, nobody knows before: TRL names
     those of held-out rows, and a harness its own."""
     there = dict.fromkeys(name for row in rows for name in row if name.startswith(begins))
     there.pop("step", None)
     if not there or not until.metric.startswith(begins) or until.metric in there:
-        return
+        return None
     near = nearest(until.metric, there, cutoff=0.6)
-    raise ConfigError(
+    return (
         f"training.until.metric = {until.metric!r} is no score of the evaluations, which have "
         f"{', '.join(there)}{f'; did you mean {near}?' if near else ''}"
     )

@@ -2,14 +2,16 @@
 
     exported/step-12-<digest>/     an adapter in its base, or parameters, or links to weights
 
-They may be removed at any time; `mortal gc` removes those that no command has used for long.
+`mortal gc` removes those that no command has used for long. A process that uses one holds a shared
+lock on its manifest until it ends, and so does the server that it becomes by `exec`.
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -20,13 +22,17 @@ from mortal_steps.rollout.weight_sync.canary import PROBE_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.serving.bases import base_folder, tokenizer_files
 from mortal_steps.serving.models import SavedModel, choose, digest_of, has_gone, trained_model
-from mortal_steps.store.files import link_verified, locked
+from mortal_steps.store.files import link_verified, lock_file, locked
+from mortal_steps.store.folders import FOLDER_MANIFEST
 
 logger = logging.getLogger(__name__)
 
 EXPORTED = "exported"
 COPIED_BYTES = 1 << 24
 """Bytes that are read at a time."""
+
+_used: dict[tuple[int, int], int] = {}
+"""Of each manifest that this process has locked, by device and inode, the descriptor."""
 
 
 def folder_of_trained(run: Run) -> tuple[str, str]:
@@ -68,6 +74,7 @@ def whole_model(run: Run, saved: SavedModel) -> str:
             with locked(run.store.path(f"{EXPORTED}/lock"), waits_for="another command's export"):
                 if not _is_exported(run, path):
                     _commit_whole(run, saved, path)
+                    _use(run.store.path(path))
     except StoreError as error:
         if saved.kind != "model" or isinstance(error, CorruptFileError):
             raise
@@ -83,11 +90,56 @@ def _is_exported(run: Run, path: str) -> bool:
     # What is in use stays. It is noted first, so that what `mortal gc` takes away is not whole.
     with contextlib.suppress(OSError):  # of a colleague, or not there
         os.utime(run.store.path(path))
+    if not _use(run.store.path(path)):
+        return False
     try:
         run.store.verify_folder(path, run.store.folder_digest(path))
     except CorruptFileError:
         return False
     return True
+
+
+def _use(folder: Path) -> bool:
+    """Let the folder stay while this process lives, or what it becomes by `exec`. Returns False if
+    it is not there, or is just being removed."""
+    manifest = folder / FOLDER_MANIFEST
+    try:
+        found = manifest.stat()
+        if (found.st_dev, found.st_ino) in _used:
+            return True
+        descriptor = os.open(manifest, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    with contextlib.suppress(StoreError):  # without locks, `mortal gc` removes nothing
+        lock_file(descriptor, fcntl.LOCK_SH, manifest)
+    found = os.fstat(descriptor)
+    if not manifest.exists() or not os.path.samestat(found, manifest.stat()):
+        os.close(descriptor)
+        return False
+    os.set_inheritable(descriptor, True)
+    _used[found.st_dev, found.st_ino] = descriptor
+    return True
+
+
+@contextlib.contextmanager
+def unused(folder: Path) -> Iterator[bool]:
+    """Enter the block with True if no process uses this whole model; none begins to meanwhile."""
+    manifest = folder / FOLDER_MANIFEST
+    try:
+        file = manifest.open("r+b")
+    except OSError:
+        file = None
+    if file is None:
+        yield not manifest.exists()  # what a kill has left, else somebody else's
+        return
+    with file:
+        yield lock_file(file, fcntl.LOCK_EX | fcntl.LOCK_NB, manifest)
+
+
+def is_used(folder: Path) -> bool:
+    """Return whether a process uses this whole model."""
+    with unused(folder) as is_unused:
+        return not is_unused
 
 
 def _commit_whole(run: Run, saved: SavedModel, path: str) -> None:

@@ -4,6 +4,7 @@ After an illegal access, an error of its memory or a launch that failed, a GPU f
 call of the process that used it, and serves a new one. So the call is repeated by a new process.
 """
 
+import errno
 import pickle
 import traceback
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from mortal_steps.errors import (
     UnusableProcessError,
     WorkerError,
 )
-from mortal_steps.system.disks import is_disk_error
+from mortal_steps.system.disks import FULL_DISK, error_number
 
 FAULTS = (
     "CUDA error",
@@ -67,13 +68,14 @@ def _is_fault(message: str) -> bool:
     return has_one(FAULTS) and not has_one(NO_FAULTS)
 
 
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
+def _with_causes(error: BaseException, *, contexts: bool = True) -> Iterator[BaseException]:
+    """Yield the error and those that it was raised from and, with `contexts`, beside."""
     seen: list[BaseException] = []
     following: BaseException | None = error
     while following is not None and following not in seen:
         seen.append(following)
         yield following
-        following = following.__cause__ or following.__context__
+        following = following.__cause__ or (following.__context__ if contexts else None)
 
 
 def as_mortal_error(error: Exception) -> MortalError:
@@ -83,21 +85,30 @@ def as_mortal_error(error: Exception) -> MortalError:
         said = f"{error}" if of_disk is error else f"{error} ({of_disk})"
         return DiskError(
             f"{said}: a disk is full or fails. Nothing half-written counts: free space, or see to "
-            "the disk (`dmesg` may say more), then continue"
+            f"the disk (`dmesg` may say more), then continue\n{_trace(error)}"
         )
     if isinstance(error, MortalError) and _survives_pickling(error):
         return error
-    trace = "".join(traceback.format_exception(error))
     remedy = f"\n{NO_MEMORY}" if type(error).__name__ == "OutOfMemoryError" else ""  # torch's
-    return WorkerError(f"{type(error).__name__}: {error}{remedy}\n{trace}")
+    return WorkerError(f"{type(error).__name__}: {error}{remedy}\n{_trace(error)}")
 
 
 def _of_disk(error: BaseException) -> BaseException | None:
     """Return the error itself, or the one that it was raised from, if the disk is to blame."""
-    following: BaseException | None = error
-    while following is not None and not is_disk_error(following):
-        following = following.__cause__
-    return following
+    return next((each for each in _with_causes(error, contexts=False) if _blames_disk(each)), None)
+
+
+def _blames_disk(error: BaseException) -> bool:
+    """Return whether the disk is surely to blame. Code of the user's can have the same numbers from
+    elsewhere: EIO of a terminal, which names no file, or ENXIO and ENODEV of a device."""
+    number = error_number(error)
+    if number == errno.EIO:
+        return isinstance(error, OSError) and error.filename is not None
+    return number in (*FULL_DISK, errno.EROFS, errno.ESTALE)
+
+
+def _trace(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _survives_pickling(error: Exception) -> bool:

@@ -198,6 +198,11 @@ def test_a_goal_for_a_score_that_trl_does_not_have_ends_with_the_first_evaluatio
     training = {"batch_size": 16, "until": {"metric": "mean_token_acuracy", "goal": 0.9}}
     with bare_in(tmp_path), refused(ConfigError, "did you mean mean_token_accuracy?"):
         go_on(config_of(tmp_path, "goal", training=training))
+    later = {"evaluation": {"eval_steps": 2, "on_start": False}, "checkpoints": {"save_steps": 3}}
+    with bare_in(tmp_path), refused(ConfigError, "did you mean mean_token_accuracy?"):
+        go_on(config_of(tmp_path, "later", training=training, **later))
+    saved = find_run(tmp_path / "runs", "later").manifest.checkpoints
+    assert [each.step for each in saved] == [2], "what was trained until then is saved"
     assert find_run(tmp_path / "runs", "goal").manifest.step == 0
 
 

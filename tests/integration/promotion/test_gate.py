@@ -306,6 +306,20 @@ def test_a_threshold_decides_nothing_where_nothing_could_be_scored(runs, registr
     assert comparison.metrics["reward"] > 0
 
 
+def test_where_neither_model_could_be_scored_both_are_scored_again(runs, registry, trained):
+    (trained / "service.py").write_text(SERVICE)
+    promote(runs["first"], registry)
+    (trained / "away").touch()
+    failed = Gate(runs["second"], registry, MASKED, Counted, request="one")
+    with pytest.raises(RewardError, match="second-"):
+        failed.check_scored(compare(failed))
+    (trained / "away").unlink()
+    again = Gate(runs["second"], registry, MASKED, Counted, request="one")
+    comparison = compare(again)
+    again.check_scored(comparison)
+    assert comparison.metrics["reward"] > 0 and comparison.against["reward"] > 0
+
+
 def test_what_another_request_discards_meanwhile_is_compared_all_the_same(runs, registry, trained):
     """It is killed then, so what it has discarded is not there."""
     run = runs["second"]

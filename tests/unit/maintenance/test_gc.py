@@ -3,32 +3,24 @@
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from mortal.cli import app
-from mortal.maintenance.gc import carry_out, plan
+from mortal.maintenance.gc import carry_out, plan, runs_in_production
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.run import find_run
-from mortal_steps.serving.whole import find_whole
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
 from mortal_steps.store.folders import looks_below
 from mortal_steps.types import Problem
-from tests.support.saved_models import commit
+from tests.support.aging import age
 
 OTHER_DISK = Path("/dev/shm")
-
-
-def age(folder, days=3):
-    then = time.time() - days * 86400
-    for each in (folder, *folder.rglob("*")):
-        os.utime(each, (then, then), follow_symlinks=False)
 
 
 @pytest.mark.skipif(not OTHER_DISK.is_dir(), reason="one disk alone")
@@ -112,47 +104,16 @@ def test_a_folder_of_models_that_is_named_and_not_there_protects_nothing(tmp_pat
     assert CliRunner().invoke(app, ["gc"]).exit_code == 0
 
 
-@pytest.fixture
-def served(tmp_path):
-    """A run that goes on, whose model was served: links to weights that it may have removed."""
-    store, problem = RunStore(tmp_path / "runs" / "r"), Problem(id="p", prompt="a")
-    write_identity(store, parse_config({"run_id": "r"}), [problem], [], None)
-    run = find_run(store.root.parent, "r")
-    commit(run, "weights/v5")
-    run.update(status="failed")
-    _, path = find_whole(run, None)
-    return run, run.store.path(path)
-
-
-def test_models_that_were_made_to_be_served_go_once_no_command_has_used_them_for_a_day(served):
-    run, exported = served
-    runs = run.store.root.parent
-    assert plan(runs).items == ()
-    age(exported)
-    (item,) = plan(runs).items
-    assert item.what.startswith(f"{exported.relative_to(runs)}, made to serve")
-    assert plan(runs, keep_days=4).items == (), "--older-than says after which time"
-    assert plan(runs, protected=["r"]).items == ()
-    half = exported.with_name(".step-9.x.partial")
-    half.mkdir()
-    age(exported.parent)
-    assert carry_out(plan(runs), runs, lambda line: None)
-    assert not exported.exists() and not half.exists()
-    assert run.store.path("weights/v5/model.safetensors").exists()
-    find_whole(run, None)
-    assert exported.exists()
-
-
-def test_a_model_that_is_served_again_stays(served):
-    run, exported = served
-    runs, said = run.store.root.parent, []
-    age(exported)
-    planned = plan(runs)
-    find_whole(run, None)
-    assert plan(runs).items == ()
-    assert not carry_out(planned, runs, said.append)
-    assert "a command has used it meanwhile" in said[0]
-    assert exported.exists()
+def test_runs_that_began_where_the_caller_may_not_look_are_protected(tmp_path, monkeypatch):
+    """A folder that cannot be looked into, here since its name is too long."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ours", "theirs"):
+        if name == "theirs":
+            monkeypatch.setattr(Path, "cwd", lambda: tmp_path / ("x" * 300))
+        store, problem = RunStore(tmp_path / "runs" / name), Problem(id="p", prompt="a")
+        write_identity(store, parse_config({"run_id": name}), [problem], [], None)
+    monkeypatch.setattr(Path, "cwd", lambda: tmp_path)
+    assert runs_in_production(tmp_path / "runs", None) == {"theirs"}
 
 
 def test_what_a_kill_has_left_half_made_goes_after_a_day(tmp_path):
@@ -190,3 +151,36 @@ def test_a_run_that_was_killed_before_it_began_goes_after_a_day(tmp_path):
     assert never.exists()
     assert carry_out(planned, runs, print)
     assert not never.exists() and lost.exists(), "what has only lost its identity stays"
+
+
+def test_only_what_a_run_writes_before_it_begins_is_taken_for_one(tmp_path):
+    runs = tmp_path / "runs"
+    others = ("name/history/000000.json", "mine/data.bin", "ours/data/table.csv", "old/logs/a.log")
+    for file in others:
+        path = runs / file
+        path.parent.mkdir(parents=True)
+        path.write_text("x")
+        (runs / Path(file).parts[0] / "lock").touch()
+    begun = ("config.toml", ".run.json.0123abcd.partial", "reward_sources.json", "lease.json")
+    for file in (*begun, "lock", "data/train.arrow", "data/eval.json", "data/prepared/a"):
+        path = runs / "never" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    age(runs)
+    assert [item.what for item in plan(runs).items] == [
+        "never, of a run that was killed before it began"
+    ]
+
+
+def test_a_run_that_has_begun_there_meanwhile_stays(tmp_path):
+    root, said = tmp_path / "runs" / "r", []
+    root.mkdir(parents=True)
+    (root / "lock").touch()
+    age(root.parent)
+    planned = plan(root.parent)
+    assert len(planned.items) == 1
+    problem = Problem(id="p", prompt="a")
+    write_identity(RunStore(root), parse_config({"run_id": "r"}), [problem], [], None)
+    assert not carry_out(planned, root.parent, said.append)
+    assert "a run has begun there meanwhile" in said[0]
+    assert find_run(root.parent, "r").info.run_id == "r"

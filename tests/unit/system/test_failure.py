@@ -2,6 +2,7 @@
 
 import errno
 import re
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,8 +54,8 @@ def raised_from(error: Exception, cause: Exception) -> Exception:
         (OSError(errno.ENOSPC, "No space left", "/tmp/x"), "No space left: '/tmp/x': a disk is"),
         (RuntimeError("inline_container.cc:626: unexpected pos"), "inline_container.cc:626"),
         (
-            raised_from(ModelError("cannot load the model"), OSError(errno.EIO, "I/O error")),
-            "cannot load the model ([Errno 5] I/O error): a disk is full or fails",
+            raised_from(ModelError("cannot load the model"), OSError(errno.EIO, "I/O error", "x")),
+            "cannot load the model ([Errno 5] I/O error: 'x'): a disk is full or fails",
         ),
         (
             raised_from(
@@ -71,6 +72,25 @@ def test_what_the_disk_has_brought_about_says_so_whatever_a_library_made_of_it(
     found = as_mortal_error(error)
     assert type(found) is DiskError
     assert told in str(found) and "free space" in str(found)
+    assert str(found).endswith("".join(traceback.format_exception(error)))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EIO, "Input/output error"),  # of a terminal
+        OSError(errno.ENXIO, "No such device or address", "/tmp/fifo"),
+        OSError(errno.ENODEV, "No such device", "/dev/video0"),
+        ValueError("the answer was (os error 5)"),
+    ],
+)
+def test_what_may_come_from_elsewhere_is_not_the_disks(error: Exception) -> None:
+    assert type(as_mortal_error(error)) is WorkerError
+
+
+def test_an_error_that_is_its_own_cause_is_told() -> None:
+    error = ValueError("a value")
+    assert type(as_mortal_error(raised_from(error, error))) is WorkerError
 
 
 def test_what_names_the_disk_or_has_another_cause_stays() -> None:
