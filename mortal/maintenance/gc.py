@@ -10,7 +10,6 @@ import contextlib
 import functools
 import math
 import os
-import re
 import shutil
 import stat
 import time
@@ -19,16 +18,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mortal_steps.data.prepared import PREPARED
-from mortal_steps.data.problem_files import EVAL_PROBLEMS, TRAIN_PROBLEMS
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.grading import FOLDER as GRADED
 from mortal_steps.policy.starting_model.base_model import model_cache
 from mortal_steps.recipes.keeping import made_with, named_by_recipes, unused_products
 from mortal_steps.registry.registry import runs_in_use
 from mortal_steps.report.units import byte_size, duration
-from mortal_steps.rewards.source_history import SOURCES_FILE
-from mortal_steps.runs.lease import LOCK_FILE, RECORD_FILE, acquire, is_driven
+from mortal_steps.runs.identity import is_beginning
+from mortal_steps.runs.lease import LOCK_FILE, acquire, is_driven
 from mortal_steps.runs.objects import BEFORE_A_RUN_S, remove_object, unused_objects
 from mortal_steps.runs.retention import DAY_S, last_written, needs_of, what_may_go
 from mortal_steps.runs.run import Run, list_runs
@@ -36,18 +33,13 @@ from mortal_steps.serving.whole import EXPORTED, is_used, unused
 from mortal_steps.store import RunStore, shared_memory
 from mortal_steps.store.files import hidden_beside, locked_at_once, sync_to_disk
 from mortal_steps.store.folders import looks_below
-from mortal_steps.store.identity import CONFIG_FILE, IDENTITY_FILE, read_identity
+from mortal_steps.store.identity import IDENTITY_FILE, read_identity
 
 TRASH = "trash"
 MODELS = "models"
 """The folder of the models in use, where none is named."""
 HALF_MADE = ".*.????????.partial"
 """Names of folders that are renamed once they are whole (`hidden_beside`)."""
-AT_THE_BEGINNING = {
-    *(LOCK_FILE, RECORD_FILE, CONFIG_FILE, SOURCES_FILE, IDENTITY_FILE),
-    *("data", TRAIN_PROBLEMS, EVAL_PROBLEMS, PREPARED),
-}
-"""What a run writes until its identity is whole (`create_run`)."""
 
 
 def remove_run(run: Run) -> None:
@@ -264,27 +256,14 @@ def _never_begun(runs_dir: Path, before: float) -> Iterator[Path]:
     recipe's stages are `unused_products`."""
     for lock in sorted(runs_dir.glob(f"[!.]*/{LOCK_FILE}")):
         folder = lock.parent
-        if not folder.is_symlink() and _is_beginning(folder) and _last_change(folder) < before:
+        if folder.is_symlink() or not os.access(folder, os.R_OK | os.W_OK):
+            continue
+        if is_beginning(folder) and _last_change(folder) < before:
             yield folder
 
 
-def _is_beginning(folder: Path) -> bool:
-    """Return whether all that is there is what a run writes before its identity: anything else may
-    be a registry, somebody's own, or of a run that has lost its identity."""
-    found = (*folder.glob("*"), *folder.glob("data/*"))
-    return not (folder / IDENTITY_FILE).exists() and all(
-        _named(path.relative_to(folder)) in AT_THE_BEGINNING for path in found
-    )
-
-
-def _named(path: Path) -> str:
-    """Return what this path will be called once it is whole."""
-    partial = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.partial", path.name)
-    return str(path.with_name(partial[1]) if partial else path)
-
-
 def _check_not_begun(folder: Path) -> None:
-    if not _is_beginning(folder):
+    if not is_beginning(folder):
         raise StoreError("a run has begun there meanwhile")
 
 

@@ -4,6 +4,7 @@ Nothing else in the run directory tells what is in these files, so a damaged one
 """
 
 import hashlib
+import re
 import socket
 import time
 import uuid
@@ -12,15 +13,23 @@ from pathlib import Path
 
 from mortal_steps.config import ComputeConfig
 from mortal_steps.data.held_out import eval_set_sizes
-from mortal_steps.data.prepared import Prepared
-from mortal_steps.data.problem_files import check_problem_file, dataset_fingerprint, keep_problems
+from mortal_steps.data.prepared import PREPARED, Prepared
+from mortal_steps.data.problem_files import (
+    EVAL_PROBLEMS,
+    TRAIN_PROBLEMS,
+    check_problem_file,
+    dataset_fingerprint,
+    keep_problems,
+)
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.models.local_folder import describe_model
 from mortal_steps.plan.loader import dump_toml
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import num_steps
+from mortal_steps.rewards.source_history import SOURCES_FILE
 from mortal_steps.rewards.sources import begin_sources
+from mortal_steps.runs.lease import LOCK_FILE, RECORD_FILE
 from mortal_steps.schedule import num_train_steps
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import write_atomically
@@ -33,6 +42,12 @@ from mortal_steps.system.libraries import computing_versions
 from mortal_steps.system.rounding import rounding_environment
 from mortal_steps.types import Problem
 from mortal_steps.types.identity import CountedFrom, Parent, RunInfo
+
+AT_THE_BEGINNING = {
+    *(LOCK_FILE, RECORD_FILE, CONFIG_FILE, SOURCES_FILE, IDENTITY_FILE),
+    *("data", TRAIN_PROBLEMS, EVAL_PROBLEMS, PREPARED),
+}
+"""What a run writes until its identity is whole: `write_identity`, and the lease of its driver."""
 
 
 def python_of_samplers(compute: ComputeConfig) -> str | None:
@@ -103,3 +118,18 @@ def write_identity(
     )
     store.write_record(IDENTITY_FILE, info, RunInfo)
     return info
+
+
+def is_beginning(folder: Path) -> bool:
+    """Return whether all that is there is what a run writes before its identity: anything else may
+    be a registry, somebody's own, or of a run that has lost its identity."""
+    found = (*folder.glob("*"), *folder.glob("data/*"))
+    return not (folder / IDENTITY_FILE).exists() and all(
+        _named(path.relative_to(folder)) in AT_THE_BEGINNING for path in found
+    )
+
+
+def _named(path: Path) -> str:
+    """Return what this path will be called once it is whole."""
+    partial = re.fullmatch(r"\.(.+)\.[0-9a-f]{8}\.partial", path.name)
+    return str(path.with_name(partial[1]) if partial else path)
