@@ -3,8 +3,10 @@
 import re
 
 import pytest
+import typer
 from prefect.exceptions import ParameterTypeError
 
+from mortal.cli import app
 from mortal.cli.scheduling import schedule
 from mortal.server.scheduled import cron_schedule, next_time, scheduled_deployments
 from mortal_flows.grpo_resume import grpo_resume
@@ -77,5 +79,6 @@ def test_the_next_time_is_told_in_its_zone():
     ],
 )
 def test_what_contradicts_a_schedule_is_refused_before_a_server_starts(times, told):
+    context = typer.Context(typer.main.get_command(app))
     with pytest.raises(ConfigError, match=told):
-        schedule(ROOT / "deployments/configs/demo.toml", **times)
+        schedule(context, ROOT / "deployments/configs/demo.toml", **times)
