@@ -92,7 +92,7 @@ def _paragraphs(text: str) -> str:
 def _keys_named(name: str) -> list[str]:
     """Return the configuration's keys with this name, or whose last part is this name."""
     # Imported where used: pydantic takes a while.
-    from mortal_steps.plan.keys import every_key
+    from mortal_steps.plan.loader import every_key
 
     keys = [key for key, _ in every_key()]
     return [key for key in keys if name in (key, key.rpartition(".")[2])]

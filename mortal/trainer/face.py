@@ -10,8 +10,7 @@ from mortal_steps.config import TrainingConfig
 from mortal_steps.config.algorithm import AlgorithmConfig
 from mortal_steps.config.trl_options import check_names, config_of
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.keys import every_key
-from mortal_steps.plan.loader import CODE_DATASET, write_key
+from mortal_steps.plan.loader import CODE_DATASET, every_key, write_key
 
 RUNS_DIR = "runs"
 """Default of `runs_dir`."""

@@ -7,7 +7,7 @@ from mortal_steps.config.field_metadata import trl_option
 from mortal_steps.config.trl_options import CONFIGS, TRAINER_ARGUMENTS, options_of
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
-from mortal_steps.plan.keys import every_key
+from mortal_steps.plan.loader import every_key
 
 SAME: Mapping[str, str] = {
     option: key for key, field in every_key() if (option := trl_option(field))

@@ -1,7 +1,7 @@
 """What the sections of a configuration ask of each other, and what follows from several. Each check
 raises `ValueError`, which names the key, its value and the remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mortal_steps.config.algorithm import AlgorithmConfig
@@ -123,6 +123,23 @@ def scores_of_evaluations(
     ]
     names += [f"eval_{name}_reward" for name in evaluation.harnesses]
     return ["reward", *reward_names(usual), *names]
+
+
+def pinned_evaluation(
+    evaluation: EvaluationConfig,
+    usual: RewardsConfig,
+    with_own: Sequence[str],
+    commit_of: Callable[[ModelConfig], str | None],
+) -> EvaluationConfig:
+    """Return `[evaluation]` with the commits of its reward models: those of `functions`, which make
+    the `usual` rewards, and of the sets that have rewards of their own, in this order."""
+    judging = dict[str, Any]()
+    if evaluation.functions is not None:
+        judging["functions"] = usual.pinned(commit_of).functions
+    if with_own:
+        pinned = {name: evaluation.problem_sets[name].pinned(commit_of) for name in with_own}
+        judging["sets"] = {name: pinned.get(name, each) for name, each in evaluation.sets.items()}
+    return evaluation.model_copy(update=judging) if judging else evaluation
 
 
 def check_until(

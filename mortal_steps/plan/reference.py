@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
-from mortal_steps.plan.keys import every_key, section_at
+from mortal_steps.plan.loader import every_key, section_at
 
 WIDTH = 100
 

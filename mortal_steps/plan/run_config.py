@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -41,6 +41,7 @@ from mortal_steps.plan.across_sections import (
     check_source,
     check_trl_options,
     check_until,
+    pinned_evaluation,
     scores_of_evaluations,
     with_defaults_of,
 )
@@ -247,6 +248,30 @@ class RunConfig(Section):
         published_in = self.rollout.published_in(self.model.dtype)
         return self.model.model_copy(update={"dtype": published_in or self.model.dtype})
 
+    def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
+        """Return the same with hub reward models pinned, in the order of `reward_models`; see
+        `RewardsConfig.pinned`."""
+        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
+        judging = self.eval_rewards, sorted(self.set_rewards)
+        evaluation = pinned_evaluation(self.evaluation, *judging, commit_of)
+        if evaluation is not self.evaluation:
+            changed["evaluation"] = evaluation
+        return self.model_copy(update=changed)
+
+    @property
+    def reward_models(self) -> list[ModelConfig]:
+        """The models that score: training's first, and last those of sets, by the sets' names."""
+        apart, own = self.evaluation.functions is not None, self.set_rewards
+        scoring = [self.rewards, *([self.eval_rewards] if apart else [])]
+        scoring += [own[name] for name in sorted(own)]
+        return [term.source for each in scoring for term in each.all_terms if term.source]
+
+    def with_teacher_at(self, commit: str | None) -> RunConfig:
+        """Return the same with the commit of a teacher on the hub; None: as it is."""
+        if commit is None:
+            return self
+        return self.model_copy(update={"algorithm": self.algorithm.with_teacher_at(commit)})
+
     def without_teachers(self) -> RunConfig:
         """Return the same for judging models by rewards, with which teachers have nothing to do."""
         if not self.algorithm.teacher_terms(self.rollout.temperature):
@@ -259,6 +284,12 @@ class RunConfig(Section):
         model = self.model.model_copy(update=there | {"quantization": {}})
         whole = self.training.model_copy(update={"use_lora": False})
         return self.without_teachers().model_copy(update={"model": model, "training": whole})
+
+    def with_teacher_commits(
+        self, commit_of: Callable[[str, ModelConfig], str | None]
+    ) -> RunConfig:
+        """Return the same with the commits of teachers that reward workers run."""
+        return self.model_copy(update={"algorithm": self.algorithm.pinned(commit_of)})
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""

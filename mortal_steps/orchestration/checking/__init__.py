@@ -8,7 +8,6 @@ reward_calls, harnesses   rewards and harnesses are called once
 rows, teacher, teachers   what learning from rows and from teachers needs
 sampled_alike             whether training computes what was sampled
 resolve_defaults          defaults that depend on the machine and the model
-commits                   models of the hub, pinned
 forecast, forecast_lines  which GPU each worker takes, and the memory
 step_time                 how long a step takes on a CPU
 room_on_gpus, rewards_on_gpus

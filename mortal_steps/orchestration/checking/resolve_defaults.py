@@ -9,12 +9,12 @@ from typing import Any
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
+from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
 from mortal_steps.models.local_folder import read_context, weight_files
 from mortal_steps.orchestration.batch_sources.base import has_samplers
-from mortal_steps.orchestration.checking.commits import pinned_as, pinned_now
 from mortal_steps.orchestration.checking.own_rewards import (
     classes_in,
     with_described_rewards,
@@ -65,7 +65,9 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     samples, place = has_samplers(plan.workers), place_of(plan.place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
-        pinned_now(config),
+        config.with_reward_commits(find_reward_commit)
+        .with_teacher_at(find_teacher_commit(config.algorithm))
+        .with_teacher_commits(find_commit_of_teacher),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
@@ -85,6 +87,38 @@ def placed(config: RunConfig) -> RunConfig:
     """Return the configuration with what follows from the GPUs that are there now."""
     found = place_of(Plan(config).place).placed()
     return config.model_copy(update={"rollout": found.rollout, "compute": found.compute})
+
+
+def find_reward_commit(model: ModelConfig) -> str | None:
+    """Return the commit of a reward model's revision now; raises as `find_commit`."""
+    return find_commit(model, called="rewards: model", revised="rewards: revision")
+
+
+def find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
+    """Return the commit of a teacher's revision now; raises as `find_commit`. None without one."""
+    teacher = algorithm.teacher_model
+    if teacher is None:
+        return None
+    return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
+
+
+def find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
+    """Return the commit now of a teacher that reward workers run; raises as `find_commit`."""
+    key = f"algorithm.teachers.{name}"
+    return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")
+
+
+def _teacher_commit_of(algorithm: AlgorithmConfig, begun: AlgorithmConfig) -> str | None:
+    """Return the commit with which a run has begun, of the teacher that `algorithm` names."""
+    teacher = algorithm.teacher_model
+    return commit_before(teacher, begun.teacher_model) if teacher else None
+
+
+def commit_before(model: ModelConfig, before: ModelConfig | None) -> str | None:
+    """Return the commit with which a run has begun, if the model is still the same."""
+    if before is None or before.name_or_path != model.name_or_path or model.is_pinned:
+        return None
+    return before.revision if before.is_pinned else None
 
 
 def _find_sampling_type(plan: TrainerPlan, found: Placement) -> SamplingType | None:
@@ -221,7 +255,23 @@ def resolved(
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    config, values = pinned_as(config, begun), begun.model_dump()
+    models = iter(begun.reward_models)
+
+    def commit_of(model: ModelConfig) -> str | None:
+        """Return the commit of the same term's model. One model may score at two revisions."""
+        return commit_before(model, next(models, None))
+
+    values = begun.model_dump()
+    config = config.with_reward_commits(commit_of)
+    config = config.with_teacher_at(_teacher_commit_of(config.algorithm, begun.algorithm))
+    terms = begun.algorithm.teacher_terms(begun.rollout.temperature)
+    teachers = {term.name: term.source for term in terms}
+
+    def commit_of_teacher(name: str, model: ModelConfig) -> str | None:
+        before = teachers.get(f"teacher-{name}")
+        return commit_before(model, before)
+
+    config = config.with_teacher_commits(commit_of_teacher)
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

@@ -15,9 +15,13 @@ from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.data.problem_files import open_problems
 from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.checking import preflight
-from mortal_steps.orchestration.checking.commits import pinned_now
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.problems import Problems
+from mortal_steps.orchestration.checking.resolve_defaults import (
+    find_commit_of_teacher,
+    find_reward_commit,
+    find_teacher_commit,
+)
 from mortal_steps.orchestration.forking.fork_checks import (
     check_kind,
     check_parent,
@@ -195,7 +199,9 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         config = config.model_copy(update={"rewards": rewards})
     if config.selection.type != before.selection.type:
         config = config.model_copy(update={"selection": config.selection.begun()})
-    return pinned_now(config).with_own_seed()
+    config = config.with_reward_commits(find_reward_commit)
+    config = config.with_teacher_at(find_teacher_commit(config.algorithm))
+    return config.with_teacher_commits(find_commit_of_teacher).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:

@@ -20,7 +20,6 @@ from mortal_steps.orchestration.trials.opening import passing_workers, settings_
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.recipes.identity import parts_of
 from mortal_steps.recipes.kinds.configured import (
     MODEL,
@@ -55,7 +54,7 @@ class SampledStage(MadeStage):
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         super().__init__(name, values, recipe)
         written = parse_config(self._of_run(values), f"stages.{name}")
-        self.plan = Plan(self._with_its_rewards(written))
+        self.plan = Plan(written.for_evaluation() if self.judges else written)
         """That of its table as it is written."""
 
     @classmethod
@@ -97,8 +96,8 @@ class SampledStage(MadeStage):
         """Return the plan for this machine, with paths in the place of references."""
         values = self._of_run(with_names_of_stages(self.values, job.values(self.values)))
         values |= {"runs_dir": str(job.runs_dir), "run_id": job.id}
-        config = parse_config(values, f"stages.{self.name}").with_own_seed()
-        return Plan(self._with_its_rewards(settings_of_trial(config)))
+        config = settings_of_trial(parse_config(values, f"stages.{self.name}").with_own_seed())
+        return Plan(config.for_evaluation() if self.judges else config)
 
     async def score(
         self,
@@ -135,7 +134,9 @@ class SampledStage(MadeStage):
             values, unknown = with_stand_ins(written, stand_ins, Path(scratch))
             config = parse_config(values, f"stages.{self.name}").with_own_seed()
             has_model = all(each.key != MODEL for each in unknown)
-            config = self._with_its_rewards(settings_of_trial(config) if has_model else config)
+            config = settings_of_trial(config) if has_model else config
+            # What an environment gives of itself, which that adds, is of training's rewards.
+            config = config.for_evaluation() if self.judges else config
             if any(each.key.startswith("data.") for each in unknown):
                 return
             say("reading the dataset")
@@ -150,11 +151,6 @@ class SampledStage(MadeStage):
                 tried = problems[:DRY_RUN_PROBLEMS] if config.rewards.dry_run else []
                 say(f"beginning episodes of {len(tried)} rows")
                 check_resets(plan.environment, tried)
-
-    def _with_its_rewards(self, config: RunConfig) -> RunConfig:
-        """Return the configuration with the rewards that this stage scores with. What an
-        environment gives of itself, which `settings_of_trial` adds, is of training's."""
-        return config.for_evaluation() if self.judges else config
 
     @classmethod
     def _of_run(cls, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import pytest
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.commits import with_reward_commits
 from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.run_config import RunConfig
@@ -59,7 +58,7 @@ def test_a_reward_model_is_called_as_its_folder_is() -> None:
 
 
 def pinned(config: RunConfig, commits: dict[str, str]) -> RunConfig:
-    return with_reward_commits(config, lambda model: commits.get(model.name_or_path))
+    return config.with_reward_commits(lambda model: commits.get(model.name_or_path))
 
 
 def test_one_reward_model_may_score_at_two_revisions() -> None:
@@ -68,7 +67,7 @@ def test_one_reward_model_may_score_at_two_revisions() -> None:
     )
     commits = {"v1": COMMIT, "v2": "f" * 40}
     begun = resolved(
-        with_reward_commits(written, lambda model: commits.get(model.revision)), cores=1
+        written.with_reward_commits(lambda model: commits.get(model.revision)), cores=1
     )
     assert begun.evaluation.functions == (f"org/judge@{'f' * 40}",)
     assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
@@ -117,7 +116,7 @@ def test_the_reward_models_of_sets_are_pinned_each_with_its_own_commit() -> None
 
     commits = {"main": "a" * 40, "v1": "b" * 40, "v2": "c" * 40}
     begun = resolved(
-        with_reward_commits(written(sets), lambda model: commits[str(model.revision)]), cores=1
+        written(sets).with_reward_commits(lambda model: commits[str(model.revision)]), cores=1
     )
     own = begun.evaluation.problem_sets
     assert own["hard"].functions == ("c:d", f"org/judge@{'b' * 40}")

@@ -4,7 +4,6 @@ import pytest
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.commits import with_teacher_at
 from mortal_steps.orchestration.checking.resolve_defaults import resolved_like
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
 from mortal_steps.plan.parts import Plan
@@ -118,7 +117,7 @@ def test_a_bad_setting_is_named(settings, told):
 def test_a_run_keeps_the_commit_of_its_teacher():
     values = {"algorithm": {"type": "distillation", "teacher": "org/teacher"}}
     config = parse_config(values)
-    begun = with_teacher_at(config, COMMIT)
+    begun = config.with_teacher_at(COMMIT)
     assert begun.fingerprint() != config.fingerprint()
     assert resolved_like(config, begun).algorithm.teacher.revision == COMMIT
     values["algorithm"]["teacher"] = "org/other"

@@ -4,7 +4,6 @@ import pytest
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.commits import with_teacher_commits
 from mortal_steps.orchestration.checking.resolve_defaults import resolved, resolved_like
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import dump_toml, load_stored_config, parse_config
@@ -164,13 +163,13 @@ def test_teachers_judge_nothing_that_is_held_out():
 def test_a_run_keeps_the_commits_of_its_teachers():
     values = {"algorithm": {"type": "opd", "teachers": TWO, "teacher_column": "kind"}}
     config = parse_config(values)
-    begun = with_teacher_commits(config, lambda name, model: COMMIT if name == "code" else None)
+    begun = config.with_teacher_commits(lambda name, model: COMMIT if name == "code" else None)
     assert begun.fingerprint() != config.fingerprint()
     found = resolved_like(config, begun).algorithm.teachers
     assert (found["main"].revision, found["code"].revision) == (None, COMMIT)
     assert found["code"].device == "cuda:1"
     values["algorithm"]["teachers"]["main"] = {"name_or_path": "org/large", "revision": "v1"}
-    tagged = with_teacher_commits(parse_config(values), lambda name, model: None)
+    tagged = parse_config(values).with_teacher_commits(lambda name, model: None)
     assert tagged.algorithm.teachers["main"].revision == "v1"
     values["algorithm"]["teachers"]["code"] = "org/other"
     assert resolved_like(parse_config(values), begun).algorithm.teachers["code"].revision is None
