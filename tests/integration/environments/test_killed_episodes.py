@@ -19,9 +19,9 @@ SHARD = "run/steps/000000/generations-0.parquet"
 PATIENCE_S = 120
 
 
-def begin(folder, factory):
+def begin(folder, factory, held_after=None):
     (folder / "effects").touch()
-    args = (folder, factory, LIGHT.given())
+    args = (folder, factory, LIGHT.given(), held_after)
     process = FORKS.Process(target=killed_shard.sample_shard, args=args, daemon=True)
     process.start()
     return process
@@ -37,7 +37,8 @@ def whole(folder, factory):
 
 def kill_after(folder, factory, num_effects):
     """SIGKILL to the worker once so many calls have begun."""
-    process, deadline = begin(folder, factory), time.monotonic() + PATIENCE_S
+    process = begin(folder, factory, held_after=num_effects)
+    deadline = time.monotonic() + PATIENCE_S
     while len(effects_of(folder)) < num_effects:
         assert process.exitcode is None and time.monotonic() < deadline
         time.sleep(0.005)

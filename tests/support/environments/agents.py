@@ -12,7 +12,7 @@ from pathlib import Path
 
 import openai
 
-from tests.support.environments.code import Shop
+from tests.support.environments.code import Shop, note_effect
 
 
 def _tool(name: str, says: str, returns: str, **parameters) -> dict:
@@ -65,8 +65,7 @@ def shopping(base_url: str, prompt: list, target: int, trouble: str = "", **row)
                 answer = _answer(shop, call.function.name, call.function.arguments)
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": answer})
             if "EFFECTS" in os.environ:
-                with open(os.environ["EFFECTS"], "a") as file:
-                    file.write(f"{target}/{len(messages)}/0/0\n")
+                note_effect(f"{target}/{len(messages)}/0/0")
             if len(messages) > 4 and ":" in trouble:
                 _meet(trouble, target, messages)
     except openai.BadRequestError as error:

@@ -37,10 +37,21 @@ def noted(amount: int, call_id: str) -> str:
         amount: How much.
         call_id: Of the call.
     """
-    with open(os.environ["EFFECTS"], "a") as file:
-        file.write(f"{call_id}\n")
+    note_effect(call_id)
     time.sleep(0.03)
     return f"noted {amount} {random.random()}"
+
+
+def note_effect(call: str) -> None:
+    """Note that a call has begun; hold it, and those after it, once `HELD_AFTER` have.
+
+    A process whose calls are held does not end before the test that waits for them has killed it.
+    """
+    with open(os.environ["EFFECTS"], "a") as file:
+        file.write(f"{call}\n")
+    held_after = os.environ.get("HELD_AFTER")
+    if held_after and len(Path(os.environ["EFFECTS"]).read_text().split()) >= int(held_after):
+        time.sleep(600)
 
 
 class Shop:

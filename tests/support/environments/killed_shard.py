@@ -14,14 +14,16 @@ AGENTS = {"agent": "shopping", "dated": "dated"}
 """Functions in agents.py."""
 
 
-def sample_shard(folder: Path, factory: str, light: int) -> None:
+def sample_shard(folder: Path, factory: str, light: int, held_after: int | None) -> None:
     """Sample it, and note in the files `effects` and `sampled` what was called and sampled.
 
     `factory`: a class in code.py, `-` for tools alone, or one that asks itself (`AGENTS`). `light`:
-    where the light holder takes orders.
+    where the light holder takes orders. `held_after`: so many calls begin, and the last of them
+    does not end.
     """
     LIGHT.take(light)
     fork_environments_by(LIGHT, setattr)
+    os.environ["HELD_AFTER"] = str(held_after or "")
     os.environ["EFFECTS"], os.environ["SAMPLED"] = str(folder / "effects"), str(folder / "sampled")
     case = Case(
         factory=None if factory == "-" else "Shop" if factory in AGENTS else factory,
