@@ -9,9 +9,14 @@ from mortal_steps.environments.chat import Chat
 from mortal_steps.environments.ledger import Ledger
 from mortal_steps.environments.processes.host import PREPARE_S, environment_host, sandbox_of
 from mortal_steps.rewards.judge.ledger import JudgedRun
+from mortal_steps.rewards.source_history import accepted_last, find_history
 from mortal_steps.rollout.episodes.base import Episodes, ToolSettings
 from mortal_steps.scores import reward_names
+from mortal_steps.store import RunStore
 from mortal_steps.types import ChatSettings, WeightsRef
+
+BEGUN = "begun"
+"""Folder of what was answered by the code that the run began with."""
 
 
 class RecordedEpisodes(Episodes):
@@ -48,8 +53,7 @@ class RecordedEpisodes(Episodes):
             modal=settings.modal,
         )
         self._took: Mapping[str, float] = {}
-        # Answers of other code, which was accepted meanwhile, are not those of this one.
-        self._accepted = rewards.accept_changed or "begun"
+        self._store = RunStore(run_dir)
         self._ledger: Ledger | None = None
         self._folder: Path | None = None
         """Folder of the progress, beside the shard."""
@@ -60,7 +64,9 @@ class RecordedEpisodes(Episodes):
     def keep_progress_in(self, folder: Path, weights: WeightsRef) -> None:
         self.leave_progress()
         self._folder = folder
-        self._ledger = Ledger(folder / self._accepted, weights.sha256)
+        # Answers of other code, which was in use before, are not those of this one.
+        accepted = accepted_last(find_history(self._store)) or BEGUN
+        self._ledger = Ledger(folder / accepted, weights.sha256)
 
     def forget_progress(self) -> None:
         if self._ledger is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,14 @@ def find_history(store: RunStore) -> Sequence[ScoredWith]:
             "--run-id"
         ) from None
     return found[1].entries if found else ()
+
+
+def accepted_last(history: Sequence[ScoredWith]) -> str | None:
+    """Return the digest of the sources that were accepted last in place of others; None where a run
+    has those that it began with."""
+    pairs = itertools.pairwise(each.sources for each in history)
+    accepted = [now.digest() for before, now in pairs if before.changes_to(now)]
+    return accepted[-1] if accepted else None
 
 
 def write_history(

@@ -2,10 +2,13 @@
 
 import functools
 import time
+from pathlib import Path
 
 import pytest
 
 from mortal_steps.environments.ledger import Answered, SampledRound
+from mortal_steps.rewards.source_history import RewardSources, find_history, write_history
+from mortal_steps.rewards.sources import find_sources
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.line_files import LineFiles
@@ -143,3 +146,18 @@ def test_an_answer_that_changed_is_named_and_the_episode_goes_on(tmp_path, facto
     for made in found.values():
         assert all(part in made.differing_answer for part in parts)
         assert made.episode.failure is None
+
+
+def test_answers_of_code_that_was_edited_are_not_those_of_the_edited_one(tmp_path):
+    """Whoever accepts it says so once; the run is killed again, and resumed without a word."""
+    store = RunStore(tmp_path / "run")
+    edited = find_sources(["tests.support.environments.code:seen"], Path.cwd())
+    began = RewardSources(files=dict.fromkeys(edited.files, "another"))
+    kill_after(tmp_path, "-", 7)
+    recorded = recorded_in(tmp_path)
+    assert recorded
+    write_history(store, (), began, 0)
+    write_history(store, find_history(store), edited, 0)
+    before = len(effects_of(tmp_path))
+    whole(tmp_path, "-")
+    assert set(recorded) <= set(effects_of(tmp_path)[before:]), "the edited code is asked"
