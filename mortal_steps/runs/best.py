@@ -8,6 +8,7 @@ from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.runs.manifest import RunManifest, has_merit, merit_of
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint
+from mortal_steps.types.identity import RunInfo
 
 
 def mean_merit(rows: Sequence[Mapping[str, Any]], *, since: int, done: int) -> float | None:
@@ -17,6 +18,16 @@ def mean_merit(rows: Sequence[Mapping[str, Any]], *, since: int, done: int) -> f
     merits = [merit_of(row) for row in rows]
     scored = [merit for merit in merits if merit is not None]
     return float(sum(scored)) / len(scored) if scored and len(scored) == len(rows) else None
+
+
+def scored_since(info: RunInfo, every: int, done: int) -> int:
+    """Return after which step the steps begin whose mean merit a checkpoint after `done` steps is
+    compared by: those since the checkpoint before. Those of a fork's parent, which may have had
+    other rewards, have a part in no checkpoint but the one that the fork begins with."""
+    since, parent = (done - 1) // every * every, info.parent
+    if parent is None or parent.fingerprint == info.fingerprint or done <= parent.step:
+        return since
+    return max(since, parent.step)
 
 
 def kept(

@@ -17,7 +17,7 @@ from mortal_steps.plan.loader import load_stored_config, read_toml
 from mortal_steps.plan.parts import Plan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.on_disk.rollout_files import prune_rollouts
-from mortal_steps.runs.best import kept, kept_at_the_end, mean_merit, mend_mark
+from mortal_steps.runs.best import kept, kept_at_the_end, mean_merit, mend_mark, scored_since
 from mortal_steps.runs.ending import FILE as ENDING
 from mortal_steps.runs.ending import Ended, read_end
 from mortal_steps.runs.lease import Lease, acquire, is_driven
@@ -194,7 +194,8 @@ class Run:
             is_judged = evaluation is not None and evaluation.step == done
             return merit_of(evaluation.metrics) if evaluation and is_judged else None
         every = self.config.checkpoints.save_steps
-        return mean_merit(self.metrics(), since=(done - 1) // every * every, done=done)
+        since = scored_since(self.info, every, done)
+        return mean_merit(self.metrics(), since=since, done=done)
 
     def is_best(self, score: float | None) -> bool:
         """Return whether no checkpoint so far has such a score. Without a score: False."""

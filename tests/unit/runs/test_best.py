@@ -138,6 +138,20 @@ def test_a_fork_without_evaluations_ignores_those_of_its_parent(begin, tmp_path)
     assert best(begin({"eval_steps": 0}, info)) == (3, 6.5)
 
 
+@pytest.mark.parametrize(("fingerprint", "score"), [("other", 0.5), ("f", 25.25)])
+def test_rewards_of_a_forks_parent_are_in_no_score_of_its_own_unless_they_are_the_same(
+    begin, tmp_path, fingerprint, score
+):
+    names = {"run_id": "p", "uid": "1" * 32, "state_id": "", "history_id": ""}
+    parent = Parent(**names, step=2, fingerprint=fingerprint)
+    run = begin({"eval_steps": 0}, dataclasses.replace(run_info(tmp_path), parent=parent))
+    run.config.checkpoints.__dict__["save_steps"] = 4
+    for step, reward in enumerate([50.0, 50.0, 0.25, 0.75], start=1):
+        run.append(METRICS, {"step": step, "reward": reward})
+    assert run.score(4) == score
+    assert run.score(2) == 50.0, "of the checkpoint that it begins with"
+
+
 @pytest.mark.parametrize(
     ("save", "every", "told"),
     [
