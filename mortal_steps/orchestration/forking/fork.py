@@ -56,6 +56,8 @@ DECIDING_HISTORY = ("rewards", "environment", "selection.column", "data.on_long"
 """Keys without which what a selection knows of the problems means something else."""
 JUDGING = ("rewards", "evaluation", "data", "environment", "rollout", "model")
 """Tables without which the score of a checkpoint means something else."""
+LOSS = ("training.trl",)
+"""What else a loss is computed with, where that is the score."""
 
 
 def fork_run(
@@ -171,7 +173,9 @@ class _Fork:
         if rows is not None:
             files.take_order(order_under_way(parent, rows, self._saved.step))
         fork = Run(files.store, config, info)
-        score = None if self._changes_any(JUDGING) else fork.score(self._saved.step)
+        by_loss = config.is_unscored and not config.samples_held_out
+        judging = (*JUDGING, *LOSS) if by_loss else JUDGING
+        score = None if self._changes_any(judging) else fork.score(self._saved.step)
         fork.note_checkpoint(files.checkpoint(), score)
 
     def _changes_any(self, sections: Sequence[str]) -> bool:

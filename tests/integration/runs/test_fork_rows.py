@@ -121,6 +121,16 @@ def test_orders_that_are_lost_together_are_drawn_again_one_after_the_other(folde
     assert rows_by_epoch(run) == rows_by_epoch(parent) and is_whole(run)
 
 
+@pytest.mark.parametrize(
+    ("change", "best"),
+    [("training.learning_rate=1e-2", PER_EPOCH), ("training.trl.completion_only_loss=false", None)],
+)
+def test_another_loss_is_not_compared_with_that_of_the_checkpoint_it_begins_with(
+    parent, change, best
+):
+    assert fork_run(parent, [change], at_step=PER_EPOCH).manifest.best_step == best
+
+
 def test_with_other_settings_the_epoch_under_way_goes_on(parent):
     changes = [
         "training.learning_rate=1e-2",
