@@ -61,10 +61,12 @@ async def ends(session: Session, done: int) -> bool:
     if scores is not None:
         found = await in_thread(functools.partial(scores.intervals, done))
         lows = {name: interval.low for name, interval in found.items()}
+    metrics, first = run.metrics(), run.info.first_step
     ended = decide(
         until,
         done,
-        metrics=[row for row in run.metrics() if row["step"] > run.info.first_step],
+        metrics=[row for row in metrics if row["step"] > first],
+        before=[row for row in metrics if row["step"] <= first],
         evaluations=_own_evaluations(run),
         dollars=session.budget.spent(),
         hours=run.manifest.busy_s / 3600,

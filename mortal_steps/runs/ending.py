@@ -47,10 +47,13 @@ def decide(
     dollars: float,
     hours: float,
     lows: Mapping[str, float] | None = None,
+    before: Sequence[Row] = (),
 ) -> Ended | None:
     """Return why the run ends after `step` steps, of which these are the lines of the logs; None if
-    it goes on. `lows` are the lower ends of the last evaluation's intervals, by score."""
-    for key, why in _reasons(until, metrics, evaluations, dollars, hours, lows or {}):
+    it goes on. `lows` are the lower ends of the last evaluation's intervals, by score; `before` are
+    the lines of a fork's parent."""
+    tokens = _tokens(metrics, before)
+    for key, why in _reasons(until, metrics, evaluations, tokens, dollars, hours, lows or {}):
         return Ended(step=step, key=key, why=why)
     return None
 
@@ -90,6 +93,7 @@ def _reasons(
     until: UntilConfig,
     metrics: Sequence[Row],
     evaluations: Sequence[Row],
+    tokens: int,
     dollars: float,
     hours: float,
     lows: Mapping[str, float],
@@ -113,7 +117,6 @@ def _reasons(
         since = len(scores) - 1 - scores.index(best)
         if since >= until.patience:
             yield "patience", f"{name} was {best:.4g} {since} evaluations ago and no better since"
-    tokens = sum(_tokens(metrics))
     if until.max_tokens is not None and tokens >= until.max_tokens:
         yield "max_tokens", f"{tokens:,} tokens are used (max_tokens = {until.max_tokens:,})"
     rollouts = sum(row.get("num_scored", 0) for row in metrics)
@@ -131,10 +134,10 @@ def _merit(evaluations: Sequence[Row]) -> str:
     return "reward" if any(row.get("reward") is not None for row in evaluations) else "loss"
 
 
-def _tokens(metrics: Sequence[Row]) -> Iterator[int]:
-    """Yield the tokens of each step. TRL counts those of rows, and counts them up."""
+def _tokens(metrics: Sequence[Row], before: Sequence[Row]) -> int:
+    """Return the tokens of all steps. TRL counts those of rows, and counts them up, in a fork from
+    what its parent had."""
     if metrics and "num_prepared_rows" in metrics[-1]:
-        yield int(metrics[-1].get("num_tokens", 0))
-        return
-    for row in metrics:
-        yield row.get("num_sampled_tokens", row.get("num_trained_tokens", 0))
+        of_parent = before[-1].get("num_tokens", 0) if before else 0
+        return int(metrics[-1].get("num_tokens", 0) - of_parent)
+    return sum(row.get("num_sampled_tokens", row.get("num_trained_tokens", 0)) for row in metrics)

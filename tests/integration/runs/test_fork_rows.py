@@ -131,6 +131,16 @@ def test_another_loss_is_not_compared_with_that_of_the_checkpoint_it_begins_with
     assert fork_run(parent, [change], at_step=PER_EPOCH).manifest.best_step == best
 
 
+def test_tokens_of_its_parent_are_not_those_that_end_it(parent):
+    counted = {row["step"]: int(row["num_tokens"]) for row in parent.metrics()}
+    own = counted[10] - counted[7]
+    ended = {}
+    for most in (own, own + 1):
+        change = [f"training.until.max_tokens={most}"]
+        ended[most] = go_on(fork_run(parent, change, at_step=7).config).ended
+    assert ended[own].step == 10 and ended[own + 1] is None
+
+
 def test_with_other_settings_the_epoch_under_way_goes_on(parent):
     changes = [
         "training.learning_rate=1e-2",
