@@ -115,7 +115,7 @@ class Training:
         ready = await self._session.start_workers(self._run.manifest.step)
         if ready.step < self._run.manifest.step:
             progress.note(f"going back to step {ready.step}: a record of it is damaged or missing")
-            self._run.go_back_to(ready.step)
+            self._recorder.go_back_to(ready.step)
             self._trained = ready.step
         self._recorder.timing(ready.timing)
         supplied = self._source.supplied_in_words() or counted(info.num_problems, "problem")

@@ -44,6 +44,11 @@ class Recorder:
         self._before = _last_usage(run, run.info.first_step)
         self._reported = time.monotonic()
 
+    def go_back_to(self, step: int) -> None:
+        """Set the run back; what is told of it is told of the steps until there."""
+        self._run.go_back_to(step)
+        self.alerts = Alerts(self._run)
+
     def begin_step(self) -> None:
         self.pace.begin()
 

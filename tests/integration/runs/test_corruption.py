@@ -92,6 +92,21 @@ def completed(whole, project, config, tmp_path):
     return copy_of(project / "whole", tmp_path, config)
 
 
+def test_steps_that_are_passed_again_are_idle_once(project, config, tmp_path):
+    (project / "same.py").write_text(
+        "def same(completions, **kwargs): return [0.5] * len(completions)"
+    )
+    training = config.training.model_copy(update={"max_idle_steps": 6})
+    rewards = config.rewards.model_copy(update={"functions": ("same.py:same",)})
+    changes = {"training": training, "rewards": rewards, "runs_dir": str(tmp_path)}
+    idle = config.model_copy(update=changes)
+    with pytest.raises(Killed):
+        go_on(idle, killed_after=KILLED_AFTER)
+    damage(tmp_path / "run", f"{REPLAYED}/journal.json")
+    run = go_on(idle)
+    assert (run.manifest.status, run.manifest.step) == ("completed", 6)
+
+
 def copy_of(runs_dir, tmp_path, config):
     going = shutil.ignore_patterns(".*.removed")  # a thread may be deleting these
     shutil.copytree(runs_dir, tmp_path / "runs", ignore=going)
