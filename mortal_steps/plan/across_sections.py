@@ -10,7 +10,7 @@ from mortal_steps.config.data import DataConfig
 from mortal_steps.config.environment import EnvironmentConfig, check_beside_environment
 from mortal_steps.config.evaluation import EvaluationConfig
 from mortal_steps.config.model import ModelConfig
-from mortal_steps.config.rewards import RewardsConfig, RewardTerm
+from mortal_steps.config.rewards import RewardsConfig
 from mortal_steps.config.rollout import RolloutConfig
 from mortal_steps.config.selection import SelectionConfig
 from mortal_steps.config.training import TrainingConfig
@@ -91,15 +91,24 @@ def check_selection(
     selection.check(training)
 
 
-def check_names(asked: RewardsConfig | None, teachers: Sequence[RewardTerm]) -> None:
-    """Refuse a reward with the name of a teacher."""
+def check_teachers(
+    asked: RewardsConfig | None, algorithm: AlgorithmConfig, temperature: float
+) -> None:
+    """Refuse a reward with the name of a teacher, and to leave out what teachers fail on: it would
+    be recorded that they say nothing of a completion, which nobody can learn from."""
     names = reward_names(asked) if asked else ()
+    teachers = algorithm.teacher_terms(temperature)
     for teacher in teachers:
         if names.count(str(teacher.name)) > 1:
             raise ValueError(
                 f"rewards: a reward has the name {teacher.name!r}, under which what a teacher "
                 "of algorithm.teachers says is recorded; give it another `name`"
             )
+    if teachers and asked and asked.on_error == "mask":
+        raise ValueError(
+            f"rewards.on_error = 'mask': with algorithm.type = {algorithm.type!r}, each completion "
+            "is learned from what its teacher says, and none can be left out; leave it out"
+        )
 
 
 def check_trl_options(training: TrainingConfig, decided: Mapping[str, str]) -> None:

@@ -33,12 +33,12 @@ from mortal_steps.config.training import TrainingConfig
 from mortal_steps.plan.across_sections import (
     check_completions_to_compare,
     check_environment,
-    check_names,
     check_prompts,
     check_quantization,
     check_selection,
     check_single_node,
     check_source,
+    check_teachers,
     check_trl_options,
     check_until,
     pinned_evaluation,
@@ -94,7 +94,7 @@ class RunConfig(Section):
         check_completions_to_compare(algorithm, training)
         check_source(algorithm, rollout)
         check_selection(self.selection, algorithm, rollout, training)
-        check_names(self.rewards_and_teachers, algorithm.teacher_terms(rollout.temperature))
+        check_teachers(self.rewards_and_teachers, algorithm, rollout.temperature)
         check_trl_options(training, trl_options_decided(type(self)))
         if training.until.judges and not self.evaluates:
             raise ValueError(

@@ -179,7 +179,7 @@ class _Checks:
         check_scored_until(config.training.until, algorithm.type, scored=scored)
         if algorithm.teacher_model:
             check_teacher(algorithm.teacher_model, config.model, config.data)
-        check_teachers(self._expected, config.data, config.rewards)
+        check_teachers(self._expected, config.data)
         judged = config.samples_held_out and config.scores_held_out_as_usual
         if judged and not algorithm.learns_from_rewards:
             check_judged(config.eval_rewards, algorithm.type)

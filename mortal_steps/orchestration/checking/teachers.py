@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.compute.interpreters import check_interpreter, lacks, rollout_interpreter
-from mortal_steps.config import AlgorithmConfig, ComputeConfig, DataConfig, RewardsConfig
+from mortal_steps.config import AlgorithmConfig, ComputeConfig, DataConfig
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.extensions import nearest
 from mortal_steps.hosts.answers import LARGEST_ANSWER
@@ -26,7 +26,7 @@ def teachers_of(algorithm: AlgorithmConfig, temperature: float = 1.0) -> list[Te
     return [term for term in terms if isinstance(term, TeacherTerm)]
 
 
-def check_teachers(plan: ForecastPlan, data: DataConfig, rewards: RewardsConfig) -> None:
+def check_teachers(plan: ForecastPlan, data: DataConfig) -> None:
     """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for what they
     cannot teach with."""
     algorithm, source = plan.trainer.algorithm, plan.trainer.rollout.source
@@ -43,11 +43,6 @@ def check_teachers(plan: ForecastPlan, data: DataConfig, rewards: RewardsConfig)
         raise ConfigError(
             f"rollout.source = {source!r}: with {named}, teachers speak of what the "
             "run's own workers sample; leave it out"
-        )
-    if rewards.on_error == "mask":
-        raise ConfigError(
-            f"rewards.on_error = 'mask': with {named}, each completion is learned from what its "
-            "teacher says, and none can be left out; leave it out"
         )
     for each in teachers:
         if not is_hub_model(each.model):

@@ -12,7 +12,7 @@ from mortal_steps.orchestration.checking.teachers import (
     check_teachers,
 )
 from mortal_steps.orchestration.trials.opening import forecast_plan
-from mortal_steps.plan.loader import parse_config
+from mortal_steps.plan.loader import override_config, parse_config
 from mortal_steps.store.digests import digest_of_file
 from mortal_steps.store.folders import FOLDER_MANIFEST, manifest_of
 from mortal_steps.types import Problem
@@ -41,7 +41,7 @@ def config(folder, *, algorithm=None, **sections):
 
 
 def checked(config):
-    check_teachers(forecast_plan(config), config.data, config.rewards)
+    check_teachers(forecast_plan(config), config.data)
 
 
 def test_whole_models_are_teachers(folder):
@@ -68,6 +68,12 @@ def test_whole_models_are_teachers(folder):
 def test_what_they_cannot_teach_with_is_named(folder, changes, told):
     with refused(ConfigError, *told):
         checked(config(folder, **changes))
+
+
+def test_a_run_that_goes_on_cannot_leave_out_what_teachers_fail_on_either(folder):
+    """A shard of which a teacher has said nothing would be recorded, and end the run for good."""
+    with refused(ConfigError, "rewards.on_error = 'mask'", "'opd'"):
+        override_config(config(folder), ["rewards.on_error=mask"])
 
 
 def test_a_teacher_that_is_not_whole_is_named(folder):
@@ -124,9 +130,10 @@ def test_of_vllm_it_takes_one_less_than_the_engine_which_samples_one(folder):
 
 
 def test_all_of_it_is_checked_before_a_run_begins(folder):
-    checks = preflight._Checks(config(folder, rewards={"on_error": "mask"}), print)
-    with refused(ConfigError, "rewards.on_error = 'mask'"):
+    checks = preflight._Checks(config(folder, data={"source": ""}), print)
+    with refused(ConfigError, "data.source names no dataset"):
         checks.settings()
+    checks = preflight._Checks(config(folder), print)
     with refused(DataError, "'cod' of train-0"):
         checks.rows([row(0, kind="cod")], [])
     with refused(ConfigError, "algorithm.teachers.main", "takes 64 tokens"):
