@@ -73,8 +73,8 @@ class Saves:
         """Save the state after `done` steps, unless a checkpoint has it; returns whether it was not
         saved before."""
         await self.settle()
-        saved = max((saved.step for saved in self._run.manifest.checkpoints), default=0)
-        if done <= saved:
+        # Those of later steps date from before the run was set back.
+        if done in {0, *(saved.step for saved in self._run.manifest.checkpoints)}:
             return False
         self._run.note_checkpoint(await self._session.checkpoint(done, best_score=None))
         return True

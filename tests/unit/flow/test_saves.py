@@ -104,6 +104,15 @@ async def test_it_advances_although_each_checkpoint_is_written_until_the_next_is
     assert stands(run) == (5, [3])
 
 
+async def test_a_run_that_was_set_back_is_saved_where_it_stops(run, saves):
+    await end(saves, 1, 2, 3, 4, 5, 6)
+    run.go_back_to(4)
+    assert await saves.save_now(5)
+    assert [saved.step for saved in run.manifest.checkpoints] == [3, 5, 6]
+    assert not await saves.save_now(6), "a checkpoint has it"
+    assert not await saves.save_now(0)
+
+
 async def test_a_run_that_ends_early_waits_and_keeps_the_lines_of_whole_steps_alone(
     run, saves, actor
 ):
