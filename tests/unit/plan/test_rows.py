@@ -82,7 +82,8 @@ def test_rows_of_several_forms_are_told_by_what_trl_makes_of_them(caplog):
     assert "no completion ends with one" in caplog.text and "['body']" in caplog.text
 
 
-def test_prompts_of_a_column_of_another_name_are_left_out_by_its_key():
+def test_prompts_of_a_column_of_another_name_are_left_out_by_its_key(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     chat, data = [{"role": "user", "content": "a"}], {"prompt_column": "question"}
     named = ["'question' of prompts", "leave data.prompt_column = 'question' out", "'messages'"]
     with refused(DataError, *named):
