@@ -60,6 +60,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    if name in ("GRPOTrainer", "RLOOTrainer"):
+        raise AttributeError(
+            f"module 'mortal' has no attribute {name!r}: MortalTrainer takes its arguments "
+            "(docs/python.md)"
+        )
     if name not in __all__:
         raise AttributeError(f"module 'mortal' has no attribute {name!r}")
     if name in ("errors", "extend", "rewards"):

@@ -14,6 +14,7 @@ from mortal_steps.recipes.lineage.code import Code
 from mortal_steps.recipes.record import RecipeFolder, RecipeRecord
 from mortal_steps.recipes.report.picture import WORDS
 from mortal_steps.recipes.report.view import DIGITS, StageView, how_to_go_on, stands, where_of
+from mortal_steps.recipes.stages import Output
 from mortal_steps.report.printable import printable
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import duration, moment, money
@@ -79,7 +80,7 @@ def show_lineage(ancestors: Sequence[Ancestor]) -> None:
         if each.damage:
             line("DAMAGED", each.damage)
         for output in each.outputs:
-            line("made", f"{_below(output.path, each.folder)}  sha256 {output.sha256}")
+            line("made", f"{_below(output.path, each.folder)}  {_known_by(output)} {output.sha256}")
         for taken in each.takes:
             _show_taken(taken, names)
         _show_code(each.code, each.code_sha256)
@@ -95,14 +96,20 @@ def _show_taken(taken: Taken, names: dict[str, str]) -> None:
     if taken.made_by is not None:
         noted = taken.output
         what = f", {_below(noted.path, taken.made_by)}" if noted and noted.kind != "run" else ""
-        known_by = "uid" if noted and noted.kind == "run" else "sha256"
-        digest = f"  {known_by} {noted.sha256[:DIGITS]}" if noted else ""
+        digest = f"  {_known_by(noted)} {noted.sha256[:DIGITS]}" if noted else ""
         said = f"{names.get(taken.made_by, taken.made_by)}{what}{digest}"
     else:
         said = "  ".join(filter(None, (taken.name, _in_words(taken.content))))
     about = f"  ({taken.about})" if taken.about else ""
     damage = f"  DAMAGED: {taken.damage}" if taken.damage else ""
     line("from", f"{taken.key} = {said}{about}{damage}")
+
+
+def _known_by(output: Output) -> str:
+    """Say what the digest of an output is one of: that of a model is not the one of its weights,
+    which `mortal show` prints."""
+    known_by = {"run": "uid", "model": "folder sha256", "folder": "folder sha256"}
+    return known_by.get(output.kind, "sha256")
 
 
 def _in_words(content: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from mortal.trainer.distillation_from_trl import (
     decided_keys,
     read_options,
 )
-from mortal.trainer.face import RUNS_DIR, check_table
+from mortal.trainer.face import RUNS_DIR, check_table, warn_of_idle
 from mortal.trainer.from_trl import repository
 from mortal.trainer.modes import Mode
 from mortal.trainer.rows_from_trl import key_of, with_options
@@ -102,5 +101,4 @@ class DistillationTrainer(RunControls):
         # `super()` would stand in `locals()`.
         RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = repository(args)
-        for sentence in idle:
-            warnings.warn(f"{FACE.name}: {sentence}", stacklevel=2)
+        warn_of_idle(FACE.name, idle)

@@ -1,6 +1,8 @@
 """From the parameters of a trainer's class to a configuration: what all of these classes share."""
 
-from collections.abc import Collection, Iterator, Mapping
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,16 @@ def checked_runs_dir(given: Any, origin: str) -> str:
     if not isinstance(given, str | Path) or not str(given):
         raise ConfigError(f"{origin}: runs_dir = {given!r}: name a folder, such as 'runs'")
     return str(given)
+
+
+def warn_of_idle(name: str, idle: Iterable[str]) -> None:
+    """Warn of options that change nothing, at the line of the script that constructs the trainer:
+    one class may construct itself by way of another."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_name == "__init__":
+        frame, level = frame.f_back, level + 1
+    for sentence in idle:
+        warnings.warn(f"{name}: {sentence}", stacklevel=level)
 
 
 def check_table(config: Any, origin: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mortal.trainer.controls import ControlsOfRows
-from mortal.trainer.face import RUNS_DIR, check_table
+from mortal.trainer.face import RUNS_DIR, check_table, warn_of_idle
 from mortal.trainer.from_trl import repository
 from mortal.trainer.modes import Mode, usual_mode
 from mortal.trainer.objects.models import check_reference
@@ -105,8 +104,7 @@ class RowsTrainer(ControlsOfRows):
         # `super()` would stand in `locals()`.
         ControlsOfRows.__init__(self, given, decided_keys(given, self.algorithm), face)
         self._repo_id = repository(args)
-        for sentence in idle:
-            warnings.warn(f"{face.name}: {sentence}", stacklevel=2)
+        warn_of_idle(face.name, idle)
 
 
 class TrainerWithReference(RowsTrainer):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mortal.trainer import from_trl
 from mortal.trainer.controls import RunControls
-from mortal.trainer.face import RUNS_DIR, check_table
+from mortal.trainer.face import RUNS_DIR, check_table, warn_of_idle
 from mortal.trainer.modes import Mode
 from mortal.trainer.objects.environments import Factory, Tool
 from mortal.trainer.objects.rewards import Reward
@@ -138,5 +137,4 @@ class MortalTrainer(RunControls):
         # `super()` would stand in `locals()`.
         RunControls.__init__(self, given, decided_keys(given), FACE)
         self._repo_id = from_trl.repository(args)
-        for sentence in idle:
-            warnings.warn(f"MortalTrainer: {sentence}", stacklevel=2)
+        warn_of_idle(FACE.name, idle)

@@ -225,7 +225,7 @@ class RewardsConfig(Section):
         if self.terms and (self.functions or self.weights is not None):
             raise ValueError(
                 "functions and weights are the short form of terms; write all rewards in one of "
-                "the two"
+                "the two: as a term, a function is { type = 'function', function = 'file.py:name' }"
             )
         if self.weights is not None and len(self.weights) != len(self.functions):
             raise ValueError(

@@ -106,7 +106,7 @@ def compare(runs: Sequence[Run], metric: str | None = None, by: By = "tokens") -
             _compared(run, each, name, amounts, same)
             for run, each, amounts in zip(runs, names, used, strict=True)
         ],
-        differences=_differences([_flat(run.config.identity()) for run in runs]),
+        differences=_differences([_flat(_decided_by(run)) for run in runs]),
     )
 
 
@@ -181,6 +181,13 @@ def _tokens(rows: Sequence[Row]) -> list[int]:
     return list(itertools.accumulate(used))
 
 
+def _decided_by(run: Run) -> Mapping[str, Any]:
+    """Return the keys that decide numbers, and those that decide how many steps there are."""
+    identity = run.config.identity()
+    until = run.config.training.until.model_dump(mode="json", exclude_defaults=True)
+    return {**identity, "training": {**identity["training"], "until": until}}
+
+
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values by dotted keys; a table in a list is named, or numbered."""
     found: dict[str, Any] = {}
@@ -198,7 +205,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    keys = sorted({key for config in configs for key in config})
+    known = {key for config in configs for key in config}
+    tables = {key for key in known if any(other.startswith(f"{key}.") for other in known)}
+    keys = sorted(known - tables)  # a table that one run has empty is told by the others' keys
     values = {key: [config.get(key, MISSING) for config in configs] for key in keys}
     return {key: each for key, each in values.items() if any(one != each[0] for one in each)}
 

@@ -29,7 +29,7 @@ from mortal_steps.types import Problem
 logger = logging.getLogger(__name__)
 
 SFT = "sft"
-OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "staleness")
+OF_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "staleness", "sync_weights_every")
 """Keys of `[rollout]` that nothing but sampling for train steps goes by."""
 PREPARING = "preparing-"
 """Begins the names of folders with rows on their way into a run."""

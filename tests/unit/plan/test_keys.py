@@ -184,6 +184,11 @@ def test_trl_options_name_the_keys_that_decide_them():
         parse_config({"training": {"trl": {"loss_type": "grpo"}}})
 
 
+def test_functions_beside_terms_are_refused_and_their_long_form_is_named():
+    with refused(ConfigError, "write all rewards in one", "{ type = 'function', function = 'fil"):
+        parse_config({"rewards": {"functions": ["a:b"], "terms": [{"type": "exact"}]}})
+
+
 def test_terms_are_the_long_form_of_functions_and_weights():
     short = RewardsConfig(functions=("a:b", "c.py:d"), weights=(1.0, 0.5))
     terms = [{"type": "function", "function": "a:b"}, {"function": "c.py:d", "weight": 0.5}]

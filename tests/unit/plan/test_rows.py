@@ -49,7 +49,7 @@ def test_what_has_no_meaning_for_rows_is_refused(changed, named):
 
 def test_keys_of_sampling_and_of_scores_that_change_nothing_are_told(caplog):
     sets = {"source": "x.jsonl", "eval_sets": {"easy": "y.jsonl", "hard": "z.jsonl"}}
-    sampling = {"temperature": 0.7, "staleness": 1, "engine": "vllm"}
+    sampling = {"temperature": 0.7, "staleness": 1, "engine": "vllm", "sync_weights_every": 3}
     judged = {"decides": "hard", "functions": ["m:f"]}
     told = {"data": sets, "rollout": sampling, "evaluation": judged}
     for changed, number in ((told, 3), ({}, 0)):
@@ -62,7 +62,8 @@ def test_keys_of_sampling_and_of_scores_that_change_nothing_are_told(caplog):
             assert (
                 "evaluation.functions = ('m:f',): " in scored and "judged by their loss" in scored
             )
-            assert "rollout.temperature = 0.7 and rollout.staleness = 1: nothing" in sampled
+            assert "rollout.temperature = 0.7 and rollout.staleness = 1 and rollout." in sampled
+            assert "rollout.sync_weights_every = 3: nothing" in sampled
             assert "evaluation.decides = 'hard'" in decided and "'eval_hard_loss'" in decided
 
 

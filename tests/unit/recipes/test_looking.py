@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -64,8 +65,22 @@ def test_runs_and_status_tell_the_stage_of_a_run(letters):
 def test_lineage_is_printed_and_is_json(letters):
     found = told("lineage", "letters")
     assert found.index(f"{GRPO}-0") < found.index(f"{GRPO}  run") < found.index(f"{SFT}  run")
-    assert f"from         model.name_or_path = {SFT}, final  sha256 " in found
+    assert f"from         model.name_or_path = {SFT}, final  folder sha256 " in found
     assert json.loads(told("lineage", "letters", "--json"))[1]["stage"] == "grpo"
+
+
+def test_lineage_tells_the_digest_of_a_folder_from_that_of_a_file(letters):
+    """`mortal show` prints another one of the same model: that of its weights."""
+    found = told("lineage", "letters")
+    outputs = [
+        out for each in json.loads(told("lineage", "letters", "--json")) for out in each["outputs"]
+    ]
+    assert {each["kind"] for each in outputs} >= {"model", "dataset"}
+    for each in outputs:
+        known_by = "sha256" if each["kind"] == "dataset" else "folder sha256"
+        assert f"{Path(each['path']).name}  {known_by} {each['sha256']}" in found or (
+            f"this folder  {known_by} {each['sha256']}" in found
+        )
 
 
 def test_a_damaged_recipe_leaves_the_list_of_runs(letters):

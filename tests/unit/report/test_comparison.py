@@ -58,6 +58,15 @@ def test_what_differs_in_their_configurations_is_named(runs):
     assert compare(runs).differences == {"training.learning_rate": [5e-6, 1e-4]}
 
 
+def test_what_ends_runs_early_is_named_and_a_table_that_only_one_has_key_by_key(tmp_path):
+    at_goal = {"until": {"max_tokens": 900}, "trl": {"lr_scheduler_type": "cosine"}}
+    runs = [run_of(tmp_path, "plain", [], 10), run_of(tmp_path, "early", [], 10, **at_goal)]
+    assert compare(runs).differences == {
+        "training.trl.lr_scheduler_type": ["-", "cosine"],
+        "training.until.max_tokens": ["-", 900],
+    }
+
+
 def test_tables_of_a_list_are_compared_key_by_key(tmp_path):
     def judged(name, *models):
         terms = [{"type": "judge", "model": model, "rubric": "r"} for model in models]

@@ -215,3 +215,9 @@ def test_weights_may_travel_through_shared_memory():
 def test_a_gpu_that_modal_does_not_rent_is_refused():
     with pytest.raises(ConfigError, match="did you mean A10"):
         GPUConfig("A1OO")
+
+
+@pytest.mark.parametrize("name", ["GRPOTrainer", "RLOOTrainer"])
+def test_the_names_of_trl_that_are_others_here_lead_to_those(name):
+    with pytest.raises(AttributeError, match="MortalTrainer takes its arguments"):
+        getattr(mortal, name)

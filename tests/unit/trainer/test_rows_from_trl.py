@@ -291,3 +291,21 @@ class TestModels:
             reference.get_input_embeddings().weight[0, 0] += 1
         with refused(ModelError, "ref_model is another model than model"):
             config_of("DPOTrainer", **given)
+
+
+@pytest.mark.parametrize("name", ["SFTTrainer", "DPOTrainer", "MyTrainer"])
+def test_a_warning_names_the_line_of_the_script(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+
+    class MyTrainer(mortal.DPOTrainer):
+        def __init__(self, **given):
+            super().__init__(**given)
+
+    kind = MyTrainer if name == "MyTrainer" else getattr(mortal, name)
+    config = trl.SFTConfig if name == "SFTTrainer" else trl.DPOConfig
+    rows = [{"text": "a"}] if name == "SFTTrainer" else [{"chosen": "ab", "rejected": "ac"}]
+    tiny_model(tmp_path)
+    args = config(output_dir="out", use_cpu=True, report_to="none")
+    with pytest.warns(UserWarning, match="use_cpu changes nothing") as told:
+        kind(model="tiny", args=args, train_dataset=rows)
+    assert {each.filename for each in told if "use_cpu" in str(each.message)} == {__file__}
