@@ -282,8 +282,8 @@ def track(
     names = tuple(to or run.config.logging.report_to)
     if not names:
         raise ConfigError(f"run {run_id} has no logging.report_to; name a tracker with --to")
-    chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
     check_trackers(names, "--to" if to else "logging.report_to")
+    chosen = with_logging(run, report_to=names, **({"project": project} if project else {}))
     for reached in asyncio.run(catch_up(chosen, follows=follow)):
         if reached.error:
             raise StoreError(f"{reached.name}: {reached.error}")

@@ -11,7 +11,7 @@ from mortal.terminal.output import print_json
 from mortal_steps.report.dialogue import completion_text, prompt_of, prompt_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.samples import Sample
-from mortal_steps.report.units import number
+from mortal_steps.report.units import counted, number
 from mortal_steps.rollout.trial import SampledProblems
 
 
@@ -53,9 +53,9 @@ def show_sampled(sampled: SampledProblems, *, as_json: bool) -> None:
                 shown = asked
             block("completion", completion_text(completion))
     typer.echo(
-        f"\n{sampled.num_completions} completions, {sampled.num_tokens:,} tokens in "
-        f"{sampled.sample_s:.1f} s: {sampled.tokens_per_s:,.0f} tokens/s "
-        f"(ready to sample after {sampled.start_s:.1f} s)"
+        f"\n{counted(sampled.num_completions, 'completion')}, "
+        f"{counted(sampled.num_tokens, 'token')} in {sampled.sample_s:.1f} s: "
+        f"{sampled.tokens_per_s:,.0f} tokens/s (ready to sample after {sampled.start_s:.1f} s)"
     )
 
 

@@ -10,7 +10,7 @@ from mortal_steps.orchestration.trials.trial import Trial
 from mortal_steps.report.dialogue import prompt_text
 from mortal_steps.report.printable import printable
 from mortal_steps.report.reward_functions import function_cells
-from mortal_steps.report.units import number
+from mortal_steps.report.units import counted, number
 
 TEXT_WIDTH = 28
 """Characters of a prompt or a completion in the table, at most."""
@@ -21,7 +21,7 @@ MOST_PLACES = 6
 
 
 def show_trial(trial: Trial) -> None:
-    print_columns(_completion_rows(trial), title=f"{len(trial.completions)} completions")
+    print_columns(_completion_rows(trial), title=counted(len(trial.completions), "completion"))
     cells = function_cells(trial.functions)
     print_columns(
         [list(cells[0]), *(list(row.values()) for row in cells)],
@@ -42,7 +42,9 @@ def conclusions(trial: Trial) -> list[str]:
         more = f" and {len(places) - MOST_PLACES} more" if len(places) > MOST_PLACES else ""
         found.append(printable(f"masked: {', '.join(places[:MOST_PLACES])}{more}: {why}"))
     if trial.num_masked:
-        found.append(f"{trial.num_masked} of {len(trial.completions)} completions were not scored")
+        found.append(
+            f"{trial.num_masked} of {counted(len(trial.completions), 'completion')} were not scored"
+        )
     if trial.stops:
         found.append(
             'a run would stop here; with rewards.on_error = "mask" it leaves these problems out'

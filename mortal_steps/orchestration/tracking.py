@@ -227,8 +227,12 @@ async def catch_up(run: Run, *, follows: bool) -> list[Follower]:
 
 
 def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> None:
-    """Raise `ConfigError` for a tracker that is not installed, named by `source`."""
+    """Raise `ConfigError` for a tracker that is unknown or not installed, named by `source`."""
     for name in names:
+        try:
+            TRACKERS.check(name)
+        except ValueError as error:
+            raise ConfigError(f"{source}: {error}") from None
         kind = TRACKERS.entry(name)
         if name not in TRACKERS:
             tracker_class(name)

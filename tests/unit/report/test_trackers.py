@@ -141,6 +141,8 @@ def test_a_tracker_that_is_not_installed_is_named_with_what_to_do(monkeypatch):
         with pytest.raises(ConfigError, match=f"has no {kind.needs}; `pip install '{name}>="):
             check_trackers([name])
     assert TRACKERS.entry("mine:Mine").factory == "mine:Mine"
+    with pytest.raises(ConfigError, match="--to: 'wanbd' is not known; did you mean 'wandb'"):
+        check_trackers(["wanbd"], "--to")
 
 
 @pytest.mark.parametrize(
