@@ -82,6 +82,12 @@ class ByFileOrFolder(LoadFileScheduling):
         return next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
 
+def pytest_xdist_setupnodes():
+    from tests.support.forking.workers import fork_workers
+
+    fork_workers()
+
+
 def pytest_xdist_make_scheduler(config, log):
     """For `--dist loadfile`."""
     return ByFileOrFolder(config, log) if config.option.dist == "loadfile" else None
