@@ -1,14 +1,13 @@
 """A fork of a worker of pytest from before anything happened to it. It becomes the worker's fork
 server, which would have to import once more what the worker was forked with."""
 
-import fcntl
 import os
 import pickle
 import socket
 
 from mortal_steps.compute.forkserver import LARGEST_ORDER
 from mortal_steps.system import forks
-from tests.support.forking.interpreter import end, exit_code, run
+from tests.support.forking.interpreter import be
 
 
 class Spare:
@@ -25,7 +24,7 @@ class Spare:
     def become(self, path, arguments, descriptors):
         """In place of `spawnv_passfds`, for an interpreter."""
         kept = [0, 1, 2, *map(int, descriptors)]
-        order = (arguments[arguments.index("-c") :], kept, os.getcwd(), dict(os.environ))
+        order = (arguments[arguments.index("-c") :], kept, dict(os.environ), os.getcwd())
         with self._orders:
             socket.send_fds(self._orders, [pickle.dumps(order)], kept)
         return self._pid
@@ -37,13 +36,5 @@ def _wait(orders):
         order, given, _, _ = socket.recv_fds(orders, LARGEST_ORDER, forks.MOST_DESCRIPTORS)
     if not order:
         os._exit(0)
-    command, wanted, folder, environment = pickle.loads(order)
-    aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, max(wanted) + 1) for each in given]
-    for each in given:
-        os.close(each)
-    for own, number in zip(aside, wanted, strict=True):
-        os.dup2(own, number)
-        os.close(own)
-    os.chdir(folder)
-    os.environ.update(environment)
-    end(exit_code(run, *command))
+    command, numbers, environment, folder = pickle.loads(order)
+    be(command, numbers, given, environment, folder)

@@ -4,18 +4,15 @@
 import functools
 import importlib
 import os
-import pickle
 import socket
 import subprocess
 import sys
 
 from execnet import gateway_io
 
-from mortal_steps.compute.forkserver import LARGEST_ORDER
-from mortal_steps.system import forks
 from tests.support import training_forks
 from tests.support.forking.children import ForkedChild
-from tests.support.forking.interpreter import end, exit_code, run
+from tests.support.forking.interpreter import serve
 from tests.support.forking.spare import Spare
 from tests.support.paths import ROOT
 
@@ -27,13 +24,12 @@ def fork_workers():
 
 class _WorkerIO(gateway_io.Popen2IOMaster):
     def __init__(self, args, execmodel):
-        theirs, stdin = os.pipe()
+        read, stdin = os.pipe()
         stdout, written = os.pipe()
         command = args[args.index("-c") :]
-        self.popen = ForkedChild(
-            _orders(), command, [written], output=2, env=os.environ, stdin=theirs
-        )
-        os.close(theirs)
+        streams = {"stdin": read, "output": written, "errors": 2}
+        self.popen = ForkedChild(_orders(), command, [], env=os.environ, **streams)
+        os.close(read)
         os.close(written)
         pipes = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
         gateway_io.Popen2IO.__init__(self, *pipes, execmodel)
@@ -48,29 +44,10 @@ def _orders():
     return ours
 
 
-def main():
-    """Import, then fork workers, until pytest ends."""
-    orders = socket.socket(fileno=int(sys.argv[1]))
-    importlib.import_module(training_forks.PRELOADED)
-    forked = forks.serve_forks(orders, largest=LARGEST_ORDER)
-    if forked is None:
-        os._exit(0)
-    orders.close()
-    order, (told, *streams) = forked
-    with open(told, "wb") as asks:
-        asks.write(forks.STATUS.pack(os.getpid()))
-    command, _, environment, folder = pickle.loads(order)
+def _keep_a_spare(streams):
     training_forks.SPARE = Spare(streams)
-    stdin, _, stderr, stdout = streams
-    for stream, own in enumerate((stdin, stdout, stderr)):
-        os.dup2(own, stream)
-    for own in streams:
-        os.close(own)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    os.chdir(folder)
-    os.environ.update(environment)
-    end(exit_code(run, *command))
 
 
 if __name__ == "__main__":
-    main()
+    importlib.import_module(training_forks.PRELOADED)
+    serve(socket.socket(fileno=int(sys.argv[1])), _keep_a_spare)
