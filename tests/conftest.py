@@ -21,12 +21,19 @@ TOGETHER = ("tests/e2e/", "tests/integration/modal/")
 """The files of such a folder run in one process: they share a Prefect server, or a Modal app, which
 take some 20 s of a core to start. They wait more than they compute."""
 
-LONG = (
-    *TOGETHER,
-    "tests/integration/test_atropos_run.py",
-    "tests/integration/environments/test_killed_episodes.py",
+WITH_VLLM = (
     "tests/integration/rollout/test_planted_faults.py",
     "tests/integration/rollout/test_vllm_engine.py",
+    "tests/integration/rewards/test_vllm_teacher.py",
+    "tests/integration/policy/test_sampling_type.py",
+)
+"""These run in one process, too: they share one that has imported vLLM."""
+
+LONG = (
+    *TOGETHER,
+    *WITH_VLLM,
+    "tests/integration/test_atropos_run.py",
+    "tests/integration/environments/test_killed_episodes.py",
     "tests/integration/runs/test_corruption.py",
     "tests/integration/test_extending.py",
     "tests/integration/policy/",
@@ -75,11 +82,19 @@ def _place(nodeid):
 
 
 class ByFileOrFolder(LoadFileScheduling):
-    """A file at a time, or all of a folder that belongs together."""
+    """A file at a time, or all that belongs together."""
 
     def _split_scope(self, nodeid):
         file = super()._split_scope(nodeid)
+        if file in WITH_VLLM:
+            return "vLLM"
         return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
+def pytest_xdist_setupnodes():
+    from tests.support.forking.workers import fork_workers
+
+    fork_workers()
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -10,7 +10,6 @@ from pydantic import TypeAdapter
 
 from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, Problem, WeightsRef
-from tests.support.paths import VLLM_PYTHON
 from tests.support.rollout.adapters import make_adapter, publish_adapter
 from tests.support.rollout.asked import asked
 from tests.support.rollout.planted import KINDS, METHODS
@@ -39,7 +38,7 @@ def found(model_a, tmp_path_factory):
             "versions": TypeAdapter(list[WeightsRef]).dump_python(versions, mode="json"),
             "batch": TypeAdapter(FileRef).dump_python(batch, mode="json"),
         }
-    answer, _ = asked(str(VLLM_PYTHON), DRIVER, job, timeout_s=900)
+    answer, _ = asked(DRIVER, job, timeout_s=900)
     return answer
 
 

@@ -7,14 +7,17 @@ name the same modules.
 import contextlib
 import functools
 import sys
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
 from multiprocessing.reduction import DupFd
+from unittest.mock import patch
 
 from tests.support.forking.environment import as_at_first
 from tests.support.paths import ROOT
 
 PRELOADED = "tests.support.preloaded.training"
+SPARE = None
+"""The fork of this process that becomes its fork server, in a worker that was forked itself."""
 
 
 class TrainingForks(ForkServerContext):
@@ -35,7 +38,10 @@ def _start() -> None:
     """Whatever the first test has changed: where libraries have read other variables, nothing else
     is forked, and Python's fork server looks for what it preloads in the working folder, and goes
     on without it where it is not."""
-    with as_at_first(), contextlib.chdir(ROOT):
+    with as_at_first(), contextlib.chdir(ROOT), contextlib.ExitStack() as patches:
+        if SPARE is not None:
+            resource_tracker.ensure_running()  # it is an interpreter of its own
+            patches.enter_context(patch.object(util, "spawnv_passfds", SPARE.become))
         forkserver.ensure_running()
 
 

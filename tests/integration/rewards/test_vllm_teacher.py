@@ -7,6 +7,7 @@ import pytest
 
 from mortal_steps.config import ComputeConfig, ModelConfig, RewardsConfig
 from mortal_steps.errors import RewardError
+from mortal_steps.hosts import process as host_process
 from mortal_steps.rewards.calling.calls import CallFailure, arguments_of
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.scoring.assignments import assign
@@ -17,6 +18,7 @@ from tests.support.refused import refused
 from tests.support.rewards.calling import STATE
 from tests.support.rewards.shards import make_shard
 from tests.support.rollout.fixtures import vllm_python  # noqa: F401
+from tests.support.rollout.vllm_forks import vllm_forks
 
 pytestmark = pytest.mark.vllm
 NUM_TOKENS, PADDED, CONTEXT = 77, 96, 64
@@ -114,7 +116,8 @@ def test_more_tokens_than_it_takes_are_named(host):
         said(host, ("b" * (fitting + 1),))
 
 
-def test_an_option_that_vllm_has_not_is_named(term, tmp_path, vllm_python):  # noqa: F811
+def test_an_option_that_vllm_has_not_is_named(term, tmp_path, vllm_python, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(host_process, "Child", vllm_forks().child)
     unknown = term.model_copy(update={"engine_options": {"no_such_option": 1}})
     told = ("[algorithm.teachers.main]", "no_such_option", "teachers.main.engine_options")
     with refused(RewardError, *told):

@@ -66,7 +66,7 @@ def found(vllm_python, folders, adapters, run):
         "requests": TypeAdapter(list[GenerateRequest]).dump_python(requests, mode="json"),
         "swapped": dataclasses.asdict(swapped),
     }
-    found, errors = asked(vllm_python, DRIVER, {**given, "worker": worker})
+    found, errors = asked(DRIVER, {**given, "worker": worker})
     return {**found, "stderr": errors}
 
 

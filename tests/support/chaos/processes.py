@@ -15,6 +15,7 @@ CONTAINER = b"mortal_steps.compute.container"
 FORK_SERVER = b"mortal_steps.compute.forkserver"
 """Also the command line of the workers that are forked from it."""
 OF_FORKED_COMMANDS = b"multiprocessing.forkserver"
+OF_FORKED_WORKERS = b"tests.support.forking.workers"
 """That of a `ForkedCommand`, of its fork server and of the workers."""
 HOST = b"mortal_steps.hosts.inside"
 """Also in the command line of the host's supervisor."""
@@ -149,7 +150,7 @@ def _containers(owner: int) -> list[int]:
     ]
     forked = [
         worker
-        for command in (FORK_SERVER, OF_FORKED_COMMANDS)
+        for command in (FORK_SERVER, OF_FORKED_COMMANDS, OF_FORKED_WORKERS)
         for supervisor in started_by(owner, command)
         for server in started_by(supervisor, command)
         for worker in started_by(server, command)

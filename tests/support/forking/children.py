@@ -17,7 +17,10 @@ from mortal_steps.system.asked import AskedProcess
 class ForkedChild:
     """As `Child`."""
 
-    def __init__(self, holder, command, pass_fds, *, output, env, cwd=None, stdin=None):
+    def __init__(
+        self, holder, command, pass_fds, *, output, env, cwd=None, stdin=None, errors=None
+    ):
+        """`errors`: where standard error goes, if not to `output`."""
         self.returncode = None
         self._looking = threading.Lock()
         self._answers, answers = socket.socketpair()
@@ -26,7 +29,7 @@ class ForkedChild:
         order = (command, list(pass_fds), dict(env), str(cwd or os.getcwd()))
         if output is not None and not isinstance(output, int):
             output = output.fileno()
-        printed = (1, 2) if output is None else (output, output)
+        printed = (1, 2) if output is None else (output, output if errors is None else errors)
         with answers, open(os.devnull) as nothing:
             stdin = nothing.fileno() if stdin is None else stdin
             passed = [answers.fileno(), told, stdin, *printed, *pass_fds]

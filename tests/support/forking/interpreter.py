@@ -1,7 +1,9 @@
 """Be an interpreter, in a process that was forked."""
 
 import atexit
+import fcntl
 import os
+import pickle
 import runpy
 import signal
 import sys
@@ -10,6 +12,8 @@ import threading
 import traceback
 import types
 
+from mortal_steps.compute.forkserver import LARGEST_ORDER
+from mortal_steps.system import forks
 from tests.support.paths import ROOT
 
 
@@ -17,6 +21,35 @@ def forget_pytest():
     """Have neither folders nor places of imports of pytest's process."""
     tempfile.tempdir = None  # found anew, in the environment
     sys.path[:] = [each for each in sys.path if each not in ("", str(ROOT))]
+
+
+def serve(orders, first=lambda streams: None):
+    """Fork on demand what is an interpreter elsewhere, as `ForkedChild` orders it, until the owner
+    ends. Each fork calls `first` with the descriptors that it is given."""
+    forked = forks.serve_forks(orders, largest=LARGEST_ORDER)
+    if forked is None:
+        os._exit(0)
+    orders.close()
+    order, (told, *given) = forked
+    with open(told, "wb") as asks:
+        asks.write(forks.STATUS.pack(os.getpid()))
+    first(given)
+    command, numbers, environment, folder = pickle.loads(order)
+    be(command, [0, 1, 2, *numbers], given, environment, folder)
+
+
+def be(command, numbers, given, environment, folder):
+    """Be what follows `python` in a command line, with these descriptors under these numbers."""
+    aside = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, max(numbers) + 1) for each in given]
+    for each in given:
+        os.close(each)
+    for own, number in zip(aside, numbers, strict=True):
+        os.dup2(own, number)
+        os.close(own)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    os.chdir(folder)
+    os.environ.update(environment)
+    end(exit_code(run, *command))
 
 
 def end(code):

@@ -1,25 +1,16 @@
-"""Asking an engine in an interpreter of its own."""
+"""Asking an engine, vLLM in a process with another interpreter."""
 
 import json
-import os
-import subprocess
 
-from tests.support.paths import ROOT, VLLM_PYTHON
 from tests.support.rollout import planted
+from tests.support.rollout.vllm_forks import vllm_forks
 
 
-def asked(python, module, job, timeout_s=240):
+def asked(module, job, timeout_s=240):
     """Return what the module prints last, as JSON, for a job; and what it said on the way."""
-    child = subprocess.run(
-        [python, "-m", module, json.dumps(job)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
-    assert child.returncode == 0, child.stderr[-5000:]
-    return json.loads(child.stdout.splitlines()[-1]), child.stderr
+    code, output, errors = vllm_forks().run(["-m", module, json.dumps(job)], timeout_s)
+    assert code == 0, errors[-5000:]
+    return json.loads(output.splitlines()[-1]), vllm_forks().said() + errors
 
 
 def tried(job, engine, timeout_s=240):
@@ -27,4 +18,4 @@ def tried(job, engine, timeout_s=240):
     job = {**job, "engine": engine}
     if engine == "transformers":
         return json.loads(json.dumps(planted.main(job)))
-    return asked(str(VLLM_PYTHON), planted.__name__, job, timeout_s)[0]
+    return asked(planted.__name__, job, timeout_s)[0]
