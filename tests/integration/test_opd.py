@@ -124,7 +124,7 @@ def test_the_engine_of_a_teacher_is_in_the_interpreter_of_rollout_workers(projec
     given = project_config(project, **{**SETTINGS, "algorithm.teachers.main": teacher})
     told = ("algorithm.teachers.main.engine = 'vllm'", sys.executable, "local.rollout.python")
     with refused(ConfigError, *told):
-        check_teachers(forecast_plan(given), given.data, given.rewards)
+        check_teachers(forecast_plan(given), given.data)
     there = {"backend": "modal", "modal": {"rewards": "modal"}}  # images have their own
     there = given.model_copy(update={"compute": ComputeConfig.model_validate(there)})
-    check_teachers(forecast_plan(there), given.data, given.rewards)
+    check_teachers(forecast_plan(there), given.data)
