@@ -65,9 +65,7 @@ def resolve_defaults(config: RunConfig) -> RunConfig:
     samples, place = has_samplers(plan.workers), place_of(plan.place)
     found = place.placement(samples=samples)
     resolved_config = resolved(
-        config.with_reward_commits(find_reward_commit)
-        .with_teacher_at(find_teacher_commit(config.algorithm))
-        .with_teacher_commits(find_commit_of_teacher),
+        pinned_now(config),
         cores=1 if _is_small(model) else _cores(),
         commit=commit,
         engine=config.rollout.engine or place.default_engine(),
@@ -89,12 +87,20 @@ def placed(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"rollout": found.rollout, "compute": found.compute})
 
 
-def find_reward_commit(model: ModelConfig) -> str | None:
+def pinned_now(config: RunConfig) -> RunConfig:
+    """Return the same with models of the hub that score or teach at the commits of now; raises as
+    `find_commit`."""
+    config = config.with_reward_commits(_find_reward_commit)
+    config = config.with_teacher_at(_find_teacher_commit(config.algorithm))
+    return config.with_teacher_commits(_find_commit_of_teacher)
+
+
+def _find_reward_commit(model: ModelConfig) -> str | None:
     """Return the commit of a reward model's revision now; raises as `find_commit`."""
     return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
-def find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
+def _find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
     """Return the commit of a teacher's revision now; raises as `find_commit`. None without one."""
     teacher = algorithm.teacher_model
     if teacher is None:
@@ -102,7 +108,7 @@ def find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
     return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
 
 
-def find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
+def _find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
     """Return the commit now of a teacher that reward workers run; raises as `find_commit`."""
     key = f"algorithm.teachers.{name}"
     return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")

@@ -17,11 +17,7 @@ from mortal_steps.errors import ConfigError, StoreError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.problems import Problems
-from mortal_steps.orchestration.checking.resolve_defaults import (
-    find_commit_of_teacher,
-    find_reward_commit,
-    find_teacher_commit,
-)
+from mortal_steps.orchestration.checking.resolve_defaults import pinned_now
 from mortal_steps.orchestration.forking.fork_checks import (
     check_kind,
     check_parent,
@@ -203,9 +199,7 @@ def _configure(parent: Run, overrides: Sequence[str], run_id: str | None) -> Run
         config = config.model_copy(update={"rewards": rewards})
     if config.selection.type != before.selection.type:
         config = config.model_copy(update={"selection": config.selection.begun()})
-    config = config.with_reward_commits(find_reward_commit)
-    config = config.with_teacher_at(find_teacher_commit(config.algorithm))
-    return config.with_teacher_commits(find_commit_of_teacher).with_own_seed()
+    return pinned_now(config).with_own_seed()
 
 
 def _put_in_place(beside: Path, root: Path) -> None:
