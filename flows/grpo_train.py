@@ -4,14 +4,13 @@
                                                          every K: evaluate, checkpoint
 
 The flow and its tasks are async and fan out by `asyncio.gather`; between them travel references.
-The loop is in training.py, and where a step's rollouts come from in rollouts.py; here stands what
-Prefect has to do with it. Starting, retrying and resuming are the same: open the run, go on at its
-manifest's step. That step advances when everything about a step is done, so what a kill cuts off is
-asked for again, and whoever has done it already answers from the store.
+The loop is in training.py, and a step's batch comes from mortal_steps/orchestration/batch_sources;
+here stands what Prefect has to do with it. Starting, retrying and resuming are the same: open the
+run, go on at its manifest's step. That step advances when everything about a step is done, so what
+a kill cuts off is asked for again, and whoever has done it already answers from the store.
 """
 
 import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ def _log_beginning(step: int) -> None:
     get_run_logger().info("%s%s", where, retry)
 
 
-async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
+async def drive(run: Run) -> State[Any]:
     """Train a run that is open, inside a flow run; see `grpo_train`."""
     use_result_folder()
     _log_beginning(run.manifest.step)
@@ -169,7 +168,7 @@ async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> Sta
                         batch_source(run.config.rollout.source),
                         reporter,
                         stop,
-                        recorder(run),
+                        Recorder(run),
                     ).run()
             drop_results(run.info.uid)
             await server.back()

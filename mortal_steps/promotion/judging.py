@@ -201,8 +201,7 @@ class Judge:
             method: str,
             request: GenerateRequest | RewardRequest | HarnessRequest,
         ) -> Any:
-            asking = request.generation if isinstance(request, RewardRequest) else request
-            key = f"evaluate/{STEP}/{asking.shard}"
+            key = f"evaluate/{STEP}/{request.shard}"
             return await compute.call(role, method, key=key, request=request)
 
         try:

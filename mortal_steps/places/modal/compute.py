@@ -28,7 +28,6 @@ from mortal_steps.places.modal.messages import CallRequest, Settings
 from mortal_steps.places.modal.meter import Meter
 from mortal_steps.places.modal.release import this_release
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.plan.parts import Plan
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -167,7 +166,7 @@ async def modal_compute(
     """
     config, store, run_id = run.config, run.store, run.info.run_id
     volume = RunsVolume(config.compute.modal.volume)
-    await check_deployed(Plan(config).place)
+    await check_deployed(run.plan.place)
     lease = await volume_lease.acquire(
         volume, run_id, after=await volume_lease.newest_fence(volume, run_id)
     )
