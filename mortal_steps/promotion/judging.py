@@ -114,22 +114,23 @@ class Judge:
 
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a score besides the model, the problems and the code."""
-        plan, model, rollout = self._plan, self._plan.model, self._plan.rollout
-        environment, count = plan.code.environment, plan.evaluation.num_generations
+        plan, trainer, sampling = self._plan, self._plan.trainer, self._plan.sampling
+        model, rollout = trainer.model, trainer.rollout
+        environment, count = plan.code.environment, sampling.num_evaluated
         return {
             **({"environment": environment.model_dump(mode="json")} if environment.is_used else {}),
             **({"num_generations": count} if count > 1 else {}),
             "rewards": [term.model_dump(mode="json") for term in plan.rewards.all_terms],
-            "temperature": plan.sampling.temperature,
-            "seed": plan.seed,
-            "max_tokens": plan.sampling.max_tokens,
+            "temperature": sampling.evaluation.temperature,
+            "seed": trainer.seed,
+            "max_tokens": sampling.evaluation.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
             "sampled_in": rollout.published_in(model.dtype),
-            "num_shards": plan.num_shards,
+            "num_shards": sampling.num_shards,
             "threads": plan.threads,
             "model": [model.dtype, model.max_model_len],
-            "template": plan.template_options,
+            "template": trainer.training.template_options,
         }
 
     async def judge(self, path: str, sha256: str) -> Judgement:
@@ -166,7 +167,7 @@ class Judge:
     @property
     def seed(self) -> tuple[int, int]:
         """The seed of what is drawn for the intervals of a comparison."""
-        return self._plan.seed, STEP
+        return self._plan.trainer.seed, STEP
 
     @property
     def decides(self) -> str:
@@ -181,8 +182,8 @@ class Judge:
         whole = whole_evaluation(
             *(self._held_out, STEP, weights, folder),
             problems=self._problems,
-            num_shards=plan.num_shards,
-            sampling=plan.sampling,
+            num_shards=plan.sampling.num_shards,
+            sampling=plan.sampling.evaluation,
         )
         root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
         rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))
