@@ -11,6 +11,7 @@ a kill cuts off is asked for again, and whoever has done it already answers from
 """
 
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def _log_beginning(step: int) -> None:
     get_run_logger().info("%s%s", where, retry)
 
 
-async def drive(run: Run) -> State[Any]:
+async def drive(run: Run, recorder: Callable[[Run], Recorder] = Recorder) -> State[Any]:
     """Train a run that is open, inside a flow run; see `grpo_train`."""
     use_result_folder()
     _log_beginning(run.manifest.step)
@@ -168,7 +169,7 @@ async def drive(run: Run) -> State[Any]:
                         batch_source(run.config.rollout.source),
                         reporter,
                         stop,
-                        Recorder(run),
+                        recorder(run),
                     ).run()
             drop_results(run.info.uid)
             await server.back()

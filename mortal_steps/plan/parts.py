@@ -255,7 +255,7 @@ class Plan:
             rollout=config.rollout,
             num_rollout_workers=config.num_rollout_workers,
             ranks=config.training.ranks,
-            actor_containers=config.actor_containers,
+            actor_containers=config.compute.actor_containers(config.training.ranks),
             is_quantized=bool(config.model.quantization),
             environment=config.environment,
             algorithm=config.algorithm.type,

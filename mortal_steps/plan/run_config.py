@@ -125,11 +125,6 @@ class RunConfig(Section):
         return self.rollout.num_rollout_workers or by_default
 
     @property
-    def actor_containers(self) -> int:
-        """Containers on Modal that the actor is in."""
-        return self.compute.actor_containers(self.training.ranks)
-
-    @property
     def num_made_rows(self) -> int | None:
         """Rows of a run whose environment or batch source gives the prompts, or whose rows are no
         prompts; None where rows have them."""

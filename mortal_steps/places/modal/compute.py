@@ -70,7 +70,7 @@ class RunOnModal:
         store, compute = run.store, run.config.compute
         self.mirror = Mirror(volume, store)
         self.calls = Calls(store, compute.modal.call_timeout_s)
-        self.meter = Meter(store, compute, run.config.actor_containers)
+        self.meter = Meter(store, compute, run.plan.place.actor_containers)
         self.lease = lease
         self.release = this_release()
         self.volume_name = volume.name
@@ -205,7 +205,7 @@ def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContaine
             role,
             run.info.run_id,
             number,
-            together=role == "actor" and config.actor_containers > 1,
+            together=role == "actor" and run.plan.place.actor_containers > 1,
             scores_with=run.plan.scoring.needs_engine,
         )
         return ModalContainer(role, number, worker, on_modal)
