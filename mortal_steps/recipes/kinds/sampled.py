@@ -115,7 +115,7 @@ class SampledStage(MadeStage):
         folder in `work` that they are in. Another machine may deal them out otherwise; it begins
         anew."""
         scoring = ModelScoring(
-            *(plan, passing_workers(plan.workers), problems, sampling),
+            *(plan.workers, problems, sampling),
             num_generations=count,
             bounds=bounds,
             stage=stage,
