@@ -53,9 +53,15 @@ def score_text(score: float | None, interval: Interval | None = None) -> str:
 
 
 def judged_text(scores: Mapping[str, float]) -> str:
-    """Return the scores of an evaluation in a line, which says so if there is no reward."""
+    """Return the scores of an evaluation in a line, which says so if there is no reward; of each
+    set with a name its reward alone."""
     missing = "" if "reward" in scores or "loss" in scores else "no reward"
-    return ", ".join(filter(None, [missing, scores_text(scores)]))
+    shown = {
+        name: score
+        for name, score in scores.items()
+        if not name.startswith("eval_") or name.endswith("_reward")
+    }
+    return ", ".join(filter(None, [missing, scores_text(shown)]))
 
 
 def evaluation_scores(

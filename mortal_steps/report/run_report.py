@@ -165,7 +165,10 @@ def _evaluations(
         "l" + "r" * len(columns),
     )
     if any(intervals.values()):
-        yield "In brackets: the 95 % interval of the mean over problems."
+        yield (
+            "In brackets: the 95 % interval of the mean over problems. The score before it is the "
+            "mean over completions, and another number where some of a problem's have no score."
+        )
     if gain is not None:
         yield f"The last evaluation: {gain_text(gain)}."
 

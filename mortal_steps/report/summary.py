@@ -12,7 +12,7 @@ from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingM
 from mortal_steps.report.curve_points import Point, curve_points
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import Gain, HeldOutScores
-from mortal_steps.report.idleness import EQUAL
+from mortal_steps.report.idleness import EQUAL, FLAT
 from mortal_steps.report.quarantine import Quarantined, find_quarantined
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
 from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
@@ -35,7 +35,7 @@ NEW_MODEL = "new"
 NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
 ALL_EQUAL = "nothing to learn from: the rewards of each group were equal in every step"
 FINISHED = "mortal.run.finished"
-"""The notice of a run's end, which the summary says in other words."""
+"""The notice of a run's end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,8 @@ class RunSummary(RunStatus):
     eval_step: int | None
     """Step of the last evaluation."""
     eval_intervals: Mapping[str, Interval]
-    """95 % intervals of the scores of the last evaluation, by name, where its shards are here."""
+    """95 % intervals of the scores of the last evaluation, by name, where its shards are here: of
+    the mean over problems, while `eval` has that over completions."""
     eval_gain: Gain | None
     """How much better the reward of the last evaluation is than that of the first whose shards are
     here; None without such a one."""
@@ -158,7 +159,9 @@ def summarize(run: Run) -> RunSummary:
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     evaluations, held_out = run.logs.read(EVALUATIONS), HeldOutScores(run)
-    last = manifest.evaluation
+    last, all_equal = manifest.evaluation, all(row.get(EQUAL) == 1.0 for row in metrics)
+    # Notices which the summary says in other words.
+    said = (FINISHED, FLAT) if all_equal and manifest.status == "completed" else (FINISHED,)
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
@@ -193,10 +196,10 @@ def summarize(run: Run) -> RunSummary:
         warnings=[
             notice.text
             for notice in read_notices(store)
-            if notice.level == "warning" and notice.event != FINISHED
+            if notice.level == "warning" and notice.event not in said
         ],
         ended=run.ended.why if run.ended else "",
-        all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
+        all_equal=bool(metrics) and all_equal,
         is_unchanged=_is_unchanged(run),
         **_first_evaluation(evaluations),
     )
