@@ -15,7 +15,7 @@ from mortal_steps.report.held_out import Gain, HeldOutScores
 from mortal_steps.report.idleness import EQUAL, FLAT
 from mortal_steps.report.quarantine import Quarantined, find_quarantined
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
-from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
+from mortal_steps.report.status import REWARD_WINDOW, RunStatus, status_of
 from mortal_steps.report.timings import StageRow, own_timings, stage_rows
 from mortal_steps.report.units import drawn
 from mortal_steps.rewards.judge.ledger import Spending
@@ -25,6 +25,7 @@ from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import mean_of
 from mortal_steps.statistics.intervals import Interval
 
 logger = logging.getLogger(__name__)
@@ -254,7 +255,7 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     num_steps = min(REWARD_WINDOW, len(rewards) // 2)
     if not num_steps:
         return None
-    first, last = mean_reward(rewards[:num_steps]), mean_reward(rewards[-num_steps:])
+    first, last = mean_of(rewards[:num_steps]), mean_of(rewards[-num_steps:])
     return {"first": first, "last": last, "steps": num_steps}
 
 

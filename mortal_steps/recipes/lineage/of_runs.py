@@ -18,7 +18,6 @@ from mortal_steps.recipes.lineage.ancestors import (
 )
 from mortal_steps.recipes.lineage.origin import Origin, find_origin
 from mortal_steps.recipes.stages import Output
-from mortal_steps.report.status import status_of
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.run import Run
@@ -33,15 +32,15 @@ FROM_ELSEWHERE = (NAMED, "data.source", "data.eval_source")
 
 def read_run(run: Run) -> Ancestor:
     """Return what is known of a run; what is damaged is told in it."""
-    folder, damage = run.store.root, list[str]()
+    damage, summary = list[str](), summarize(run)
     settings, origin = records_of(run, damage.append)
     algorithm = settings.get("algorithm", {}).get("type", "")
     return Ancestor(
-        folder=str(folder),
+        folder=str(run.store.root),
         what=f"run, {algorithm}" if algorithm else "run",
         recipe=origin.recipe if origin else None,
         stage=origin.stage if origin else None,
-        reached=f"{status_of(run).status}, {summarize(run).headline}",
+        reached=f"{summary.status}, {summary.headline}",
         outputs=_final(run),
         made_at=run.info.created_at,
         takes=taken_by(run, settings, origin),
@@ -68,7 +67,8 @@ def records_of(run: Run, tell: Callable[[str], None]) -> tuple[Mapping[str, Any]
 
 def taken_by(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> list[Taken]:
     """Return what a run was made of, by these records."""
-    return [*inputs_of(origin, run.store.root.parent), *_of_run(run, settings, origin)]
+    inputs = inputs_of(origin.inputs if origin else (), run.store.root.parent)
+    return [*inputs, *_of_run(run, settings, origin)]
 
 
 def _final(run: Run) -> list[Output]:

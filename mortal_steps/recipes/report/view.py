@@ -15,7 +15,7 @@ from mortal_steps.report.curve_points import Point, curve_points
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import counted, duration, number
-from mortal_steps.runs.argument import recipe_argument
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.manifest import learns_without_rewards
@@ -94,7 +94,7 @@ def look_at_stages(record: RecipeRecord, runs_dir: Path) -> list[StageView]:
 def where_of(runs_dir: Path, name: str) -> str:
     """Return what commands are told behind the name of a recipe: its folder of runs, where `mortal`
     would not look by default."""
-    return recipe_argument(runs_dir, name).removeprefix(name)
+    return run_argument(runs_dir / name).removeprefix(name)
 
 
 def how_to_go_on(record: RecipeRecord, where: str = "") -> str:

@@ -89,7 +89,7 @@ def test_a_text_that_can_be_no_path_is_no_ancestor(letters):
     """A judge's instructions, in letters of three bytes each, are too long for a file's name."""
     terms = [
         {"type": "regex", "name": "tilde", "pattern": "~(\\d+)"},
-        {"type": "regex", "name": "long", "pattern": "请仔细阅读答案，" * 20},
+        {"type": "regex", "name": "long", "pattern": "请仔细阅读答案" * 20},
         {"type": "model", "name": "rm", "model": f"runs/{GRPO}/final"},
     ]
     made_run(RUNS, "judged", model={"new": {}}, rewards={"terms": terms})
