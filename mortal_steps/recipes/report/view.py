@@ -11,7 +11,7 @@ from mortal_steps.recipes.progress import in_words
 from mortal_steps.recipes.record import Asker, RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
-from mortal_steps.report.curve_points import Point, curve_points
+from mortal_steps.report.curve_points import Point, curve_points, merits
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import counted, duration, number
@@ -124,7 +124,6 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
     run = _run(stage, runs_dir)
     metrics = run.metrics() if run else []
     evaluations = run.logs.read(EVALUATIONS) if run else ()
-    held_out = curve_points(evaluations)
     costs = add_up(run.store.root) if run else None
     status = status_of(run) if run else None
     reached = stage.headline
@@ -141,9 +140,9 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
         takes=_takes(record, name),
         status=status,
         reached=reached,
-        merit=_merit(judged, held_out),
+        merit=_merit(judged, merits(evaluations)),
         training=curve_points(metrics),
-        held_out=held_out,
+        held_out=curve_points(evaluations),
         judged_alike=judged == trained,
         dollars=costs.total if costs else None,
         page=f"../../{stage.job_id}/{PAGE}" if page else None,
