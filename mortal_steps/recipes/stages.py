@@ -197,7 +197,8 @@ class Stage(ABC):
 
     def model(self) -> Mapping[str, Any] | None:
         """Return the table `[model]` with which it begins, as it is written."""
-        return None
+        found: Mapping[str, Any] = self.values.get("model", {})
+        return found if self.is_configured else None
 
     def rows(self) -> Sequence[Mapping[str, Any]] | None:
         """Return some rows with the columns of the dataset that it will produce."""
