@@ -70,10 +70,6 @@ class SampledStage(MadeStage):
             return ("dataset",)
         return super().wanted(reference)
 
-    def model(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] = self.values.get("model", {})
-        return found
-
     def computes(self, job: Job) -> Plan | None:
         return self.plan_here(job)
 
