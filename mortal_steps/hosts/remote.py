@@ -32,7 +32,6 @@ from mortal_steps.hosts.relay import (
     CODE,
     CONTENT,
     HOST,
-    LOOPBACK,
     LOST,
     OPENED,
     PROJECT,
@@ -41,6 +40,7 @@ from mortal_steps.hosts.relay import (
     Ask,
     Begin,
 )
+from mortal_steps.hosts.process import LOOPBACK
 from mortal_steps.system.frames import HEADER
 
 
