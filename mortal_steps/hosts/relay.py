@@ -127,10 +127,11 @@ class Relay:
         orders.put(order)
 
     def end(self, process: int) -> None:
-        """End a fork."""
+        """End a fork, unless it has been ended already: two threads may say so at once."""
         if process in self._forks:
             self._forks[process].kill()
-        self._orders.pop(process).put(None)
+        if (orders := self._orders.pop(process, None)) is not None:
+            orders.put(None)
 
     def received(self, number: int, content: bytes) -> None:
         """Pass on what arrived for a connection; nothing is its end."""

@@ -27,6 +27,7 @@ from mortal_steps.hosts.answers import (
 )
 from mortal_steps.hosts.base import Announced, HostLostError
 from mortal_steps.hosts.connections import Connections
+from mortal_steps.hosts.process import LOOPBACK
 from mortal_steps.hosts.relay import (
     ANSWER,
     CODE,
@@ -40,7 +41,6 @@ from mortal_steps.hosts.relay import (
     Ask,
     Begin,
 )
-from mortal_steps.hosts.process import LOOPBACK
 from mortal_steps.system.frames import HEADER
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import select
 
-from .server import serve
-
 BOOT = """
 import json, os, struct, sys, tempfile
 kept = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
@@ -28,9 +26,10 @@ for name, text in modules["files"].items():
     with open(os.path.join(folder, "inside", name), "w") as file:
         file.write(text)
 sys.path.append(folder)
-from inside.remote import main
+from inside.remote import Stdio
+from inside.server import serve
 sys.path.remove(folder)
-main(float(sys.argv[1]))
+serve(Stdio(float(sys.argv[1])))
 """
 
 
@@ -55,8 +54,3 @@ class Stdio:
         left = memoryview(data)
         while left:
             left = left[os.write(self._out, left) :]
-
-
-def main(patience_s: float) -> None:
-    """Serve until the owner is gone or silent for `patience_s` seconds."""
-    serve(Stdio(patience_s))
