@@ -363,7 +363,7 @@ def test_a_probe_that_failed_is_tried_again_and_going_without_a_box_is_told(
 def test_a_program_in_a_container_cannot_read_what_the_container_was_given() -> None:
     code = "print(open('/proc/self/environ').read())"
     start = {"enclosure": "bare", "uid": None, "filter": "", "packages": []}
-    modules = {each.name: each.read_text() for each in INSIDE.glob("*.py")}
+    modules = {each.name: each.read_text(encoding="utf-8") for each in INSIDE.glob("*.py")}
     environment = {"MODAL_IDENTITY_TOKEN": "secret", "SAMPLE": "seen"}
     command = [sys.executable, "-s", "-c", BOOT, "60"]
     ours, theirs = socket.socketpair()
