@@ -34,7 +34,10 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(project):
-    return undisturbed(project, [*SETTINGS, *ECHO, "evaluation.decides=echo"], "sets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("http_proxy", "http://127.0.0.1:9")  # a harness asks this machine all the same
+        patch.setenv("no_proxy", "")
+        return undisturbed(project, [*SETTINGS, *ECHO, "evaluation.decides=echo"], "sets")
 
 
 def rows_of(run):
