@@ -78,7 +78,7 @@ PANELS: Mapping[str, tuple[Flag, ...]] = {
         Flag("max_samples", int, "data.max_samples",
              "Use only the first N rows; 0: all.", all_at_zero=True),
         Flag("algorithm", str, "algorithm.type",
-             "What is learned, and how: grpo, rloo, sft, dpo, kto, reward.", value="NAME"),
+             "What is learned, and how: grpo, rloo, distillation, opd, sft, dpo, kto, reward.", value="NAME"),
         Flag("reward", list, "rewards.functions",
              "Reward, such as rewards.py:correct or sandbox. May be repeated.",
              others=("reward_funcs",)),

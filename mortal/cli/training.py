@@ -141,7 +141,7 @@ def demo(
 
     config = write_demo(folder)
     settings = load_config(config, overrides or ())
-    run_id = new_run_id(settings.id_prefix)
+    run_id = settings.run_id or new_run_id(settings.id_prefix)
     changes = place_of_run(None, runs_dir, overrides or (), context)
     settings = settings.model_copy(update={**changes, "run_id": run_id})
     drive(settings)
