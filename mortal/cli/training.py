@@ -16,6 +16,7 @@ from mortal.cli.arguments import (
     Volume,
     WhereRunsGo,
     is_recipe_file,
+    override_option,
     place_of_run,
     split_run,
     with_flags,
@@ -154,9 +155,7 @@ def resume(
     run_id: RunId,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
+        override_option(
             help="Change, for this call only, a setting that does not affect the run's numbers, "
             "such as compute.modal.max_cost=30. May be repeated.",
         ),
@@ -236,9 +235,7 @@ AtStep = Annotated[
 ]
 ForkOverrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
+    override_option(
         help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
     ),
 ]
