@@ -99,6 +99,8 @@ def test_the_next_time_is_told_in_its_zone():
         ({"timezone": "Europe/Berlin"}, "--timezone needs --cron"),
         ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
         ({"cron": "0 3 * * *", "overrides": ["run_id=one"]}, "run_id = 'one' is fixed"),
+        ({"name": "a/b"}, "--name 'a/b': Prefect takes no such name"),
+        ({"name": ""}, "--name ''"),
     ],
 )
 def test_what_contradicts_a_schedule_is_refused_before_a_server_starts(times, told):
