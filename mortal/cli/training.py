@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from mortal.cli.arguments import (
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
 from mortal_steps.runs.argument import names_recipe, run_argument
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.plan.run_config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -104,23 +107,12 @@ def train(
     if run_id is None:
         run_id = settings.run_id or new_run_id(settings.id_prefix)
     settings = settings.model_copy(update={**changes, "run_id": run_id})
-    if accept_changed_rewards:
-        from mortal_steps.orchestration import open_run
-
-        settings = open_run.accept_changed_rewards(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
         rehearse(settings, checking, tell)
         return
-    if detach:
-        from mortal.remote.detach import detach as begin_detached
-
-        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
 
 
 def demo(
@@ -180,18 +172,7 @@ def resume(
     from mortal_steps.orchestration.open_run import resume_config
 
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    if accept_changed_rewards:
-        from mortal_steps.orchestration import open_run
-
-        settings = open_run.accept_changed_rewards(settings)
-    if detach:
-        from mortal.remote.detach import detach as begin_detached
-
-        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
 
 
 def stop(
@@ -282,6 +263,18 @@ def fork(
     drive(forked.config)
 
 
-def _tell_detached(call_id: str, run_id: str, volume: str) -> None:
+def _drive(settings: RunConfig, *, accept_changed_rewards: bool, detach: bool) -> None:
+    if accept_changed_rewards:
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
+    if not detach:
+        from mortal.driver import drive
+
+        drive(settings)
+        return
+    from mortal.remote.detach import detach as begin_detached
+
+    run_id, call_id = settings.run_id, begin_detached(settings)
     say(f"run {run_id} continues on Modal ({call_id}); follow it with")
-    say(f"    mortal show {run_id} --volume {volume}")
+    say(f"    mortal show {run_id} --volume {settings.compute.modal.volume}")
