@@ -1,14 +1,12 @@
 """Drives a recipe from the command line: start a server, run the flow, print what was reached."""
 
-import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 
-from mortal.driver import EVENTS_TIMEOUT_S, QUIET_PREFECT, PrefectStart, calm_console
+from mortal.driver import QUIET_PREFECT, PrefectStart, run_to_state
 from mortal.terminal.output import checking, say
 from mortal_steps.errors import ServerError
 from mortal_steps.recipes.checking import check_stages
@@ -84,22 +82,13 @@ def _plan_in_words(found: Found) -> str:
 def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bool) -> str:
     """Run the flow here; return what was reached. Raises what has ended it."""
     # Prefect reads its settings when it is imported.
-    from prefect.client.schemas.objects import State
     from prefect.exceptions import ObjectNotFound
-    from prefect.logging.handlers import APILogHandler
 
     from mortal_flows.recipe import recipe
-    from mortal_tasks.prefect_patches import drop_events
     from mortal_tasks.server_watch import is_unreached
 
-    async def run_to_its_state() -> State[Any]:
-        return await recipe(config=config, only=only, goes_on=goes_on, return_state=True)
-
-    calm_console()
     try:
-        state = asyncio.run(run_to_its_state())
-    except asyncio.CancelledError:  # told twice to stop, it did so at once
-        raise KeyboardInterrupt from None
+        state = run_to_state(recipe, config=config, only=only, goes_on=goes_on)
     except (httpx.HTTPError, ObjectNotFound, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_unreached(error):
             raise
@@ -107,9 +96,6 @@ def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bo
             f"the Prefect server at {server} went away ({error}); once it is back, `mortal resume "
             f"{run_argument(Path(config.runs_dir) / config.name)}` goes on"
         ) from error
-    finally:
-        APILogHandler().flush()
-        drop_events(after_s=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         say(state.message or "stopped")
         raise KeyboardInterrupt

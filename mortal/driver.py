@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,24 +106,15 @@ def drive(config: RunConfig) -> None:
 def _run_flow(opened: Run, server: Server) -> None:
     """Run the flow with the open run, here; flush its events, then raise what ended it."""
     # Prefect reads its settings when it is imported.
-    from prefect.client.schemas.objects import State
     from prefect.exceptions import ObjectNotFound
-    from prefect.logging.handlers import APILogHandler
 
     from mortal_flows import grpo_train as flows
-    from mortal_tasks.prefect_patches import drop_events
     from mortal_tasks.server_watch import is_unreached
 
-    async def run_to_its_state() -> State[Any]:
-        return await flows.grpo_train(config=opened.config, return_state=True)
-
-    calm_console()
     flows.opened[:] = [opened]
     began = time.time()
     try:
-        state = asyncio.run(run_to_its_state())
-    except asyncio.CancelledError:  # told twice to stop, it did so at once
-        raise KeyboardInterrupt from None
+        state = run_to_state(flows.grpo_train, config=opened.config)
     except httpx.HTTPError as error:  # Prefect could not tell the server how the run ended
         raise _lost(server, opened, began, error) from error
     except ObjectNotFound as error:  # somebody has deleted the flow run, or the server's database
@@ -134,9 +126,6 @@ def _run_flow(opened: Run, server: Server) -> None:
         if not is_unreached(error):
             raise
         raise _lost(server, opened, began, error) from error
-    finally:
-        APILogHandler().flush()  # while the server is there to take them
-        drop_events(after_s=EVENTS_TIMEOUT_S)
     if state.is_cancelled() or state.is_crashed():
         raise KeyboardInterrupt  # it was asked to stop, which Prefect keeps to itself
     try:
@@ -145,7 +134,28 @@ def _run_flow(opened: Run, server: Server) -> None:
         raise _lost(server, opened, began, error) from error
 
 
-def calm_console() -> None:
+def run_to_state(flow: Callable[..., Any], **parameters: Any) -> Any:
+    """Run a flow, and return the state of Prefect's in which it ends, with its logs and events sent
+    off. Raises `KeyboardInterrupt` where it was told twice to stop, and did so at once."""
+    # Prefect reads its settings when it is imported.
+    from prefect.logging.handlers import APILogHandler
+
+    from mortal_tasks.prefect_patches import drop_events
+
+    async def to_its_state() -> Any:
+        return await flow(**parameters, return_state=True)
+
+    _calm_console()
+    try:
+        return asyncio.run(to_its_state())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        APILogHandler().flush()  # while the server is there to take them
+        drop_events(after_s=EVENTS_TIMEOUT_S)
+
+
+def _calm_console() -> None:
     """Leave out what `mortal` prints anyway; keep Prefect's other lines above the progress bar."""
     from prefect.logging.handlers import PrefectConsoleHandler
 

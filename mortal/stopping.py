@@ -29,10 +29,7 @@ def stop_local(runs_dir: Path, run_id: str, patience_s: float) -> RunStatus:
     `TransientError` if it has not ended in `patience_s`."""
     run = find_run(runs_dir, run_id)
     driver = _driver_here(run)
-    try:
-        os.kill(driver.pid, signal.SIGINT)
-    except PermissionError as error:
-        raise StoreError(f"process {driver.pid}, which drives run {run_id}: {error}") from error
+    _interrupt(driver, f"run {run_id}")
     _wait_for_end(run_argument(run.store.root), driver, lambda: read_lease(run.store), patience_s)
     return status_of(find_run(runs_dir, run_id))
 
@@ -47,14 +44,22 @@ def stop_recipe(runs_dir: Path, name: str, patience_s: float) -> str:
     driver = read_lease(folder.store)
     if driver is None or not driver.holds() or not driver.is_here():
         raise StoreError(f"no process of this machine drives recipe {name}; nothing to stop")
-    try:
-        os.kill(driver.pid, signal.SIGINT)
-    except PermissionError as error:
-        raise StoreError(f"process {driver.pid}, which drives recipe {name}: {error}") from error
+    _interrupt(driver, f"recipe {name}")
     named = run_argument(runs_dir / name)
     _wait_for_end(named, driver, lambda: read_lease(folder.store), patience_s)
     record = folder.read()
     return record.status if record else "stopped"
+
+
+def _interrupt(driver: LeaseRecord, what: str) -> None:
+    """Raise `StoreError` for a process that is not this user's; one that ends by itself just now is
+    not asked."""
+    try:
+        os.kill(driver.pid, signal.SIGINT)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise StoreError(f"process {driver.pid}, which drives {what}: {error}") from error
 
 
 def stop_remote(volume: str, run_id: str, patience_s: float) -> RunStatus:

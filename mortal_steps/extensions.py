@@ -77,5 +77,14 @@ def simple(entries: Mapping[str, str]) -> dict[str, Extension]:
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:
-    """Return the known name that is most like an unknown one, if one is."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+    """Return the known name that is most like an unknown one, if one is, or that it abbreviates."""
+    names = list(known)
+    meant = [each for each in names if abbreviates(name, each)]
+    return next(iter(meant or difflib.get_close_matches(name, names, n=1, cutoff=cutoff)), None)
+
+
+def abbreviates(name: str, known: str) -> bool:
+    """Return whether a name is made of the first letters of a known name's words, as `lr` is of
+    `learning_rate`."""
+    words = known.split("_")
+    return len(words) > 1 and name == "".join(word[:1] for word in words)

@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,14 +73,11 @@ def _is_written(context: typer.Context, name: str) -> bool:
 
 
 LARGEST_PORT = 65535
-RunsDir = Annotated[
-    Path,
-    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
-]
-WhereRunsGo = Annotated[
-    Path | None,
-    typer.Option("--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR),
-]
+_runs_dir = typer.Option(
+    "--runs-dir", metavar="DIR", help="Folder that holds all runs.", envvar=RUNS_DIR
+)
+RunsDir = Annotated[Path, _runs_dir]
+WhereRunsGo = Annotated[Path | None, _runs_dir]
 """The same, where a configuration may name it, too."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Volume = Annotated[
@@ -101,13 +99,10 @@ TriedConfig = Annotated[
         metavar="CONFIG", help="Configuration file. Default: that of `mortal train` without one."
     ),
 ]
+override_option = partial(typer.Option, "--set", metavar="KEY=VALUE")
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a key, such as training.max_steps=20. May be repeated.",
-    ),
+    override_option(help="Override a key, such as training.max_steps=20. May be repeated."),
 ]
 FloatType = Literal["float32", "bfloat16", "float16"]
 FLOAT_TYPES = "float32, bfloat16 or float16"

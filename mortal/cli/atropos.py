@@ -207,10 +207,11 @@ def _run(
     for override in overrides:
         apply_override(values, override)
     settings = parse_config(values, origin="the command line")
-    settings = settings.model_copy(update={"run_id": run_id or new_run_id(settings.id_prefix)})
+    run_id = run_id or settings.run_id or new_run_id(settings.id_prefix)
+    settings = settings.model_copy(update={"run_id": run_id})
     runs_dir = Path(settings.runs_dir)
     if debug_loading:
-        logs = runs_dir / str(settings.run_id) / "logs"
+        logs = runs_dir / run_id / "logs"
         say(f"what loading comes to is in {logs}/actor-0.log and {logs}/rollout-0.log")
     began = time.monotonic()
     drive(settings)
@@ -218,7 +219,7 @@ def _run(
         # Imported where used: reads a run.
         from mortal.terminal.bridge_times import summary
 
-        for line in summary(find_run(runs_dir, str(settings.run_id)), benchmark, began):
+        for line in summary(find_run(runs_dir, run_id), benchmark, began):
             say(line)
 
 

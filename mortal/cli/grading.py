@@ -95,7 +95,7 @@ def grade(
         problems_per_shard=settings.problems_per_shard,
         runs_dir=Path(settings.runs_dir),
     )
-    grades = asyncio.run(grading.grade(model, success=success, report=_told_by_percent))
+    grades = asyncio.run(grading.grade(model, success=success, report=_tell_how_many))
     write_rows(output, grades, settings.data.prompt_column)
     show_grades(grades, settings.seed)
     typer.echo(f"written to {output}")
@@ -119,5 +119,5 @@ def _check_is_no_source(output: Path, data: DataConfig) -> None:
             )
 
 
-def _told_by_percent(done: int, total: int) -> None:
+def _tell_how_many(done: int, total: int) -> None:
     waiting(f"{done:,} of {total:,} completions")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mortal.cli.arguments import RunsDir
+from mortal.cli.arguments import RunsDir, split_run
 from mortal.cli.promoting import MODELS_DIR
 from mortal.terminal.output import say
 from mortal_steps.errors import ConfigError
@@ -64,14 +64,10 @@ def gc(
     """
     from mortal.maintenance import gc as housekeeping
     from mortal_steps.report.units import byte_size
-    from mortal_steps.store.identity import IDENTITY_FILE
 
     if older_than is not None and not older_than > 0:
         raise ConfigError(f"--older-than {older_than:g}: name a number of days above 0")
-    for run_id in protect or ():  # a slip here would remove what is to be kept
-        if not (runs_dir / run_id / IDENTITY_FILE).exists():
-            named = run_id or "'' (an empty variable of the shell?)"
-            raise ConfigError(f"--protect {named}: there is no such run in {runs_dir}")
+    kept_by_name = {_id_of(named, runs_dir) for named in protect or ()}
     if models_dir is not None and not models_dir.is_dir():
         raise ConfigError(
             f"--models-dir {models_dir}: there is no such folder; it names the models in "
@@ -81,7 +77,7 @@ def gc(
         runs_dir,
         keep_days=older_than,
         protected={
-            *(protect or ()),
+            *kept_by_name,
             *housekeeping.runs_in_production(runs_dir, models_dir),
         },
     )
@@ -96,6 +92,19 @@ def gc(
     if planned.items:
         total = byte_size(sum(item.num_bytes for item in planned.items))
         say(f"{total:>9}  in all; --delete removes it")
+
+
+def _id_of(named: str, runs_dir: Path) -> str:
+    """Return the id of a run of this folder, which may be named by its folder, too. Raises
+    `ConfigError` for what is none: a slip would remove what is to be kept."""
+    from mortal_steps.store.identity import IDENTITY_FILE
+
+    folder, run_id = split_run(named, runs_dir)
+    is_there = run_id not in ("", "..") and (folder / run_id / IDENTITY_FILE).exists()
+    if not is_there or folder.resolve() != runs_dir.resolve():
+        shown = named or "'' (an empty variable of the shell?)"
+        raise ConfigError(f"--protect {shown}: there is no such run in {runs_dir}")
+    return run_id
 
 
 def doctor(

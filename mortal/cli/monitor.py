@@ -16,6 +16,7 @@ import typer
 from mortal.cli.arguments import AsJson, RunId, RunsDir, Volume, split_run
 from mortal.cli.show import stages_of_runs, statuses_of, with_stages
 from mortal.terminal.output import print_json, say
+from mortal_steps.report.printable import printable
 from mortal_steps.runs.argument import names_recipe
 
 if TYPE_CHECKING:  # help needs no run
@@ -208,10 +209,12 @@ def _print_ends(files: Sequence[Path], count: int, *, followed: RunStore | None)
         if followed is not None:
             threading.Thread(target=_end_with_run, args=(process, followed), daemon=True).start()
         assert process.stdout is not None
-        with contextlib.suppress(KeyboardInterrupt):
-            for line in process.stdout:
-                say(line.rstrip("\r\n"))
-        process.terminate()
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                for line in process.stdout:
+                    typer.echo(printable(line.rstrip("\r\n")))
+        finally:  # also where nobody reads on, as behind `| head`
+            process.terminate()
     if process.returncode > 0:
         raise typer.Exit(process.returncode)
 

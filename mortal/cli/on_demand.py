@@ -6,6 +6,7 @@ Their help is easy to read, and their errors tell how to write it.
 import functools
 import importlib
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -49,7 +50,11 @@ class PlainCommand(PlainHelp, TyperCommand):
     allow_extra_args = True  # `_refuse_extra` says more about them than typer does
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what was typed; raises `UsageError` that says how to write what is wrong."""
+        """Parse what was typed; raises `UsageError` that says how to write what is wrong. Who asks
+        for help gets it also where an option's value is missing before it."""
+        words = itertools.takewhile(lambda word: word != "--", args)
+        if asked := [word for word in words if word in ctx.help_option_names]:
+            args = asked[:1]
         try:
             extra = super().parse_args(ctx, args)
         except UsageError as error:
@@ -71,7 +76,16 @@ class PlainCommand(PlainHelp, TyperCommand):
         """Add to an unknown option's error how to set the configuration key of that name."""
         if not hasattr(error, "possibilities") or not self._takes_overrides():
             return
-        keys = _keys_named(error.option_name.lstrip("-").replace("-", "_"))
+        # Imported where used: it takes a while.
+        from mortal_steps.extensions import abbreviates
+
+        name = error.option_name.lstrip("-").replace("-", "_")
+        options = [option for param in self.params for option in param.opts]
+        meant = [each for each in options if abbreviates(name, each[2:].replace("-", "_"))]
+        if meant:  # such as --lr for --learning-rate
+            error.possibilities = meant
+            return
+        keys = _keys_named(name)
         # Such as --max_steps for --max-steps.
         is_a_typo = error.option_name.replace("_", "-") in (error.possibilities or ())
         if keys and len(keys) <= MOST_KEYS and not is_a_typo:

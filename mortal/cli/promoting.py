@@ -19,6 +19,7 @@ from mortal.cli.arguments import (
     RunsDir,
     Trust,
     Volume,
+    override_option,
     port_number,
     split_run,
 )
@@ -66,9 +67,7 @@ MinGain = Annotated[
 ]
 ComparedOverrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
+    override_option(
         help="Change how the models are compared, such as evaluation.functions=['a.py:b'].",
     ),
 ]

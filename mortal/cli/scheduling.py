@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,8 @@ from mortal.terminal.output import say
 
 PORTS = (4200, 0)
 """Port 4200, or a free one if that is taken."""
+NOT_IN_NAMES = "/%&<>"
+"""Characters that Prefect refuses in names."""
 
 Silence = Annotated[
     float,
@@ -119,6 +122,7 @@ def schedule(
     folder = place_of_run(None, runs_dir, overrides or (), context)
     served = read(config, overrides or [], folder)
     _refuse_contradictions(served.run_id, cron, timezone)
+    _check_name(name)
     for variable, value in QUIET_PREFECT.items():
         os.environ.setdefault(variable, value)
     with prefect_server(say, PORTS) as running:
@@ -131,7 +135,7 @@ def schedule(
         with scheduled.serving_alone(f"{served.flow}/{deployed}", running.api_url):
             say(f"Prefect UI: {running.ui_url}  (Ctrl-C ends this)")
             start = f"PREFECT_API_URL={running.api_url} prefect deployment run"
-            say(f"start a run there, or with   {start} {served.flow}/{deployed}")
+            say(f"start a run there, or with   {start} {quote(f'{served.flow}/{deployed}')}")
             if times is not None:
                 say(f"the next run is due on {next_time(times):%Y-%m-%d at %H:%M %Z}")
             say(f"{config} was read now; after an edit, start this command again")
@@ -196,6 +200,16 @@ def _refuse_contradictions(run_id: str | None, cron: str | None, timezone: str |
         raise ConfigError(
             f"run_id = {run_id!r} is fixed: once that run is complete, --cron has nothing to "
             "train. Leave out run_id, so that each time has a run of its own, or leave out --cron"
+        )
+
+
+def _check_name(name: str | None) -> None:
+    from mortal_steps.errors import ConfigError
+
+    if name is not None and (not name or set(name) & set(NOT_IN_NAMES)):
+        raise ConfigError(
+            f"--name {name!r}: Prefect takes no such name for a deployment; write one without "
+            f"{' '.join(NOT_IN_NAMES)}, or leave it out"
         )
 
 

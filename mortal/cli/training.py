@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from mortal.cli.arguments import (
     Volume,
     WhereRunsGo,
     is_recipe_file,
+    override_option,
     place_of_run,
     split_run,
     with_flags,
@@ -23,6 +24,9 @@ from mortal.cli.arguments import (
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
 from mortal_steps.runs.argument import names_recipe, run_argument
+
+if TYPE_CHECKING:  # help needs no configuration
+    from mortal_steps.plan.run_config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -103,23 +107,12 @@ def train(
     if run_id is None:
         run_id = settings.run_id or new_run_id(settings.id_prefix)
     settings = settings.model_copy(update={**changes, "run_id": run_id})
-    if accept_changed_rewards:
-        from mortal_steps.orchestration import open_run
-
-        settings = open_run.accept_changed_rewards(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
         rehearse(settings, checking, tell)
         return
-    if detach:
-        from mortal.remote.detach import detach as begin_detached
-
-        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
 
 
 def demo(
@@ -141,7 +134,7 @@ def demo(
 
     config = write_demo(folder)
     settings = load_config(config, overrides or ())
-    run_id = new_run_id(settings.id_prefix)
+    run_id = settings.run_id or new_run_id(settings.id_prefix)
     changes = place_of_run(None, runs_dir, overrides or (), context)
     settings = settings.model_copy(update={**changes, "run_id": run_id})
     drive(settings)
@@ -154,9 +147,7 @@ def resume(
     run_id: RunId,
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
+        override_option(
             help="Change, for this call only, a setting that does not affect the run's numbers, "
             "such as compute.modal.max_cost=30. May be repeated.",
         ),
@@ -181,18 +172,7 @@ def resume(
     from mortal_steps.orchestration.open_run import resume_config
 
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    if accept_changed_rewards:
-        from mortal_steps.orchestration import open_run
-
-        settings = open_run.accept_changed_rewards(settings)
-    if detach:
-        from mortal.remote.detach import detach as begin_detached
-
-        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
-        return
-    from mortal.driver import drive
-
-    drive(settings)
+    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
 
 
 def stop(
@@ -236,9 +216,7 @@ AtStep = Annotated[
 ]
 ForkOverrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
+    override_option(
         help="Change a setting of the parent, such as training.max_steps=20. May be repeated.",
     ),
 ]
@@ -285,6 +263,18 @@ def fork(
     drive(forked.config)
 
 
-def _tell_detached(call_id: str, run_id: str, volume: str) -> None:
+def _drive(settings: RunConfig, *, accept_changed_rewards: bool, detach: bool) -> None:
+    if accept_changed_rewards:
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
+    if not detach:
+        from mortal.driver import drive
+
+        drive(settings)
+        return
+    from mortal.remote.detach import detach as begin_detached
+
+    run_id, call_id = settings.run_id, begin_detached(settings)
     say(f"run {run_id} continues on Modal ({call_id}); follow it with")
-    say(f"    mortal show {run_id} --volume {volume}")
+    say(f"    mortal show {run_id} --volume {settings.compute.modal.volume}")

@@ -19,13 +19,17 @@ from prefect.runner import Runner
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from mortal.server.recovery import HEARTBEAT_SETTING
-from mortal_flows.grpo_train import NAME
 from mortal_tasks.prefect_patches import poll_by
 
 HEARTBEAT_S = 30
 """Seconds between two heartbeats of a flow run."""
 PAUSED_WITHIN_S = 10.0
 """Somebody waits for the process to end."""
+
+
+def named(deployment: RunnerDeployment) -> str:
+    """Return how Prefect's commands name a deployment."""
+    return f"{deployment.flow_name}/{deployment.name}"
 
 
 class ResilientRunner(Runner):
@@ -73,7 +77,7 @@ class ResilientRunner(Runner):
                         continue
                     except httpx.HTTPError as error:
                         self._say(
-                            f"the schedule of {NAME}/{deployment.name} could not be paused "
+                            f"the schedule of {named(deployment)} could not be paused "
                             f"({str(error) or type(error).__name__}); its runs wait for the next "
                             "`mortal schedule`"
                         )
@@ -107,8 +111,8 @@ class ResilientRunner(Runner):
                 await self._make(self._client, deployment)
                 del self._served[deployment_id]
                 self._say(
-                    f"the server did not know {NAME}/{deployment.name} any more: somebody has "
-                    "deleted it, or the server's database. It was made again; if you use `mortal "
+                    f"the server did not know {named(deployment)} any more: somebody has deleted "
+                    "it, or the server's database. It was made again; if you use `mortal "
                     "automate`, call it again, too"
                 )
 

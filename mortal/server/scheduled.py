@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from mortal.server.files import server_home
 from mortal.server.local_server import join_server
-from mortal.server.resilient_runner import ResilientRunner
+from mortal.server.resilient_runner import ResilientRunner, named
 from mortal_flows import project_folder, terminal
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
@@ -78,11 +78,11 @@ def serve(deployments: Sequence[RunnerDeployment], say: Callable[[str], None]) -
     """Serve these deployments until a signal ends this process. Raises `ConfigError` if the server
     has one of these names in a work pool."""
     for deployment in deployments:
-        _refuse_pooled(f"{deployment.flow_name}/{deployment.name}")
+        _refuse_pooled(named(deployment))
     runner = ResilientRunner(deployments, say)
     asyncio.run(runner.deploy())
     for deployment in deployments:
-        say(f"serving {deployment.flow_name}/{deployment.name}")
+        say(f"serving {named(deployment)}")
     os.environ.update({project_folder.VARIABLE: str(Path.cwd()), terminal.VARIABLE: "1"})
     with tempfile.TemporaryDirectory() as nothing_to_import:
         os.chdir(nothing_to_import)
@@ -117,22 +117,10 @@ def scheduled_recipe(
     config: RecipeConfig, name: str, schedule: Schedule | None
 ) -> RunnerDeployment:
     """Return the deployment `NAME` of a recipe, whose flow runs outlast this process."""
-    parameters: dict[str, Any] = {"config": config.model_dump(mode="json")}
-    if schedule is not None:
-        parameters["skip_after_min"] = SKIP_AFTER_MIN
-    made = RunnerDeployment.from_flow(
-        recipe,
-        name=name,
-        schedule=schedule,
-        concurrency_limit=ONE_AT_A_TIME,
-        parameters=parameters,
-        description=MAKES,
-        tags=["recipe"],
-        version=__version__,
-        entrypoint_type=EntrypointType.MODULE_PATH,
+    return _deployment(
+        *(recipe, "served_recipe", name, MAKES, "recipe"),
+        **_times({"config": config.model_dump(mode="json")}, schedule),
     )
-    made.entrypoint = f"{__name__}.served_recipe"
-    return made
 
 
 def scheduled_deployments(
@@ -140,31 +128,42 @@ def scheduled_deployments(
 ) -> tuple[RunnerDeployment, RunnerDeployment]:
     """Return the deployments `NAME`, which trains with these values of a configuration, and
     `NAME-resume`, which continues one of its runs."""
-    parameters: dict[str, Any] = {"config": dict(settings)}
-    if schedule is not None:
-        parameters["skip_after_min"] = SKIP_AFTER_MIN
-    train = RunnerDeployment.from_flow(
-        grpo_train,
-        name=name,
-        schedule=schedule,
-        concurrency_limit=ONE_AT_A_TIME,
-        parameters=parameters,
-        description=TRAINS.format(name=name),
-        tags=["train"],
-        version=__version__,
-        entrypoint_type=EntrypointType.MODULE_PATH,
+    train = _deployment(
+        *(grpo_train, "served_train", name, TRAINS.format(name=name), "train"),
+        **_times({"config": dict(settings)}, schedule),
     )
-    resume = RunnerDeployment.from_flow(
-        grpo_resume,
-        name=f"{name}-resume",
+    resume = _deployment(
+        *(grpo_resume, "served_resume", f"{name}-resume", RESUMES.format(name=name), "resume"),
         parameters={"runs_dir": settings["runs_dir"]},
-        description=RESUMES.format(name=name),
-        tags=["resume"],
+    )
+    return train, resume
+
+
+def _times(parameters: dict[str, Any], schedule: Schedule | None) -> dict[str, Any]:
+    """Return when the flow runs of a deployment begin, and with which parameters."""
+    late = {} if schedule is None else {"skip_after_min": SKIP_AFTER_MIN}
+    return {
+        "parameters": parameters | late,
+        "schedule": schedule,
+        "concurrency_limit": ONE_AT_A_TIME,
+    }
+
+
+def _deployment(
+    flow: Flow[..., Any], served: str, name: str, description: str, tag: str, **others: Any
+) -> RunnerDeployment:
+    """Return a deployment whose processes import the flow as `served` of this module."""
+    made = RunnerDeployment.from_flow(
+        flow,
+        name=name,
+        description=description,
+        tags=[tag],
         version=__version__,
         entrypoint_type=EntrypointType.MODULE_PATH,
+        **others,
     )
-    train.entrypoint, resume.entrypoint = f"{__name__}.served_train", f"{__name__}.served_resume"
-    return train, resume
+    made.entrypoint = f"{__name__}.{served}"
+    return made
 
 
 def _refuse_pooled(name: str) -> None:

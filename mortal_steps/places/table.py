@@ -27,6 +27,8 @@ class PlaceKind(Extension):
     A call of its own, beforehand, costs workers on another machine more than it gains."""
     saves_beside: bool = True
     """Whether a checkpoint can be written beside the train steps that follow it."""
+    costs: bool = True
+    """Whether its workers may cost dollars that a run counts (`Compute.spent`)."""
     words: str = "elsewhere"
     """Where a run is, for people."""
 
@@ -38,6 +40,7 @@ PLACES = Registry(
             factory="mortal_steps.places.local.place:LocalPlace",
             here=True,
             takes_turns=True,
+            costs=False,
             words="on this machine",
         ),
         "modal": PlaceKind(
@@ -50,6 +53,7 @@ PLACES = Registry(
         ),
         "ray": PlaceKind(
             factory="mortal_steps.places.ray.place:RayPlace",
+            costs=False,
             words="on a Ray cluster",
         ),
     },

@@ -1,19 +1,30 @@
 """The deployments that `mortal schedule` makes."""
 
+import asyncio
 import re
+import socket
+from uuid import uuid4
 
 import pytest
 import typer
 from prefect.exceptions import ParameterTypeError
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from mortal.cli import app
 from mortal.cli.scheduling import schedule
-from mortal.server.scheduled import cron_schedule, next_time, scheduled_deployments
+from mortal.server.resilient_runner import ResilientRunner
+from mortal.server.scheduled import (
+    cron_schedule,
+    next_time,
+    scheduled_deployments,
+    scheduled_recipe,
+)
 from mortal_flows.grpo_resume import grpo_resume
 from mortal_flows.grpo_train import grpo_train
 from mortal_flows.promote import promote
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import load_config
+from mortal_steps.recipes.file import read_recipe
 from tests.support.paths import ROOT
 
 CONFIG = load_config(ROOT / "deployments/configs/demo.toml", ["training.max_steps=20"])
@@ -49,6 +60,18 @@ def test_a_scheduled_night_that_waited_for_long_is_skipped():
     assert train.parameters["skip_after_min"] == 60
 
 
+def test_a_recipe_whose_server_is_away_is_named_by_its_own_flow():
+    recipe, said = read_recipe(ROOT / "examples/recipe/recipe.toml"), []
+    runner = ResilientRunner([], said.append)
+    runner._served[uuid4()] = scheduled_recipe(recipe, "letters", None)
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        away = f"http://127.0.0.1:{nobody_listens.getsockname()[1]}/api"
+        with temporary_settings({PREFECT_API_URL: away}):
+            asyncio.run(runner.pause())
+    assert said[0].startswith("the schedule of recipe/letters could not be paused")
+
+
 @pytest.mark.parametrize(
     ("cron", "timezone", "told"),
     [
@@ -76,6 +99,8 @@ def test_the_next_time_is_told_in_its_zone():
         ({"timezone": "Europe/Berlin"}, "--timezone needs --cron"),
         ({"cron": "0 3 * * *", "timezone": ""}, "--timezone is empty"),
         ({"cron": "0 3 * * *", "overrides": ["run_id=one"]}, "run_id = 'one' is fixed"),
+        ({"name": "a/b"}, "--name 'a/b': Prefect takes no such name"),
+        ({"name": ""}, "--name ''"),
     ],
 )
 def test_what_contradicts_a_schedule_is_refused_before_a_server_starts(times, told):

@@ -13,6 +13,7 @@ from mortal_steps.errors import StoreError, TransientError
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.runs.identity import write_identity
 from mortal_steps.runs.lease import LeaseRecord
+from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
 from mortal_steps.types import Problem
 
@@ -89,3 +90,12 @@ def test_a_driver_on_another_machine_is_stopped_there(store):
         StoreError, match=r"process 7 on elsewhere.*`mortal stop run --runs-dir .*` on"
     ):
         stop_local(store.root.parent, "run", 60)
+
+
+def test_a_driver_that_ends_by_itself_while_it_is_asked_is_no_error(store, drive, monkeypatch):
+    process = drive("listens")
+    found = stopping._driver_here(find_run(store.root.parent, "run"))
+    process.kill()
+    process.wait()
+    monkeypatch.setattr(stopping, "_driver_here", lambda run: found)
+    assert stop_local(store.root.parent, "run", 30).status == "interrupted"

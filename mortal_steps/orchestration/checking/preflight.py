@@ -49,6 +49,7 @@ from mortal_steps.orchestration.checking.reward_calls import (
     check_scored_until,
     check_something_scores,
     sets_of,
+    warn_of_no_prices,
 )
 from mortal_steps.orchestration.checking.rows import (
     SFT,
@@ -139,7 +140,7 @@ def check(
     lengths = check_training(actor, train, held_out, warned, checks.sampled, tools)
     if config.algorithm.judges_by_loss:
         if known is None:
-            known = prepare(actor, train, held_out, runs_dir, config.training, say, tell, show)
+            known = prepare(actor, train, held_out, config, say, tell, show)
         checks.prepared(known)
         return Problems(train, held_out, known)
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))
@@ -178,6 +179,8 @@ class _Checks:
         supplied = declared(config.rollout.source, "supplies")
         scored = issubclass(supplied, ScoredRollouts) and not config.is_unscored
         check_scored_until(config.training.until, algorithm.type, scored=scored)
+        scoring = (config.rewards, config.eval_rewards, *config.set_rewards.values())
+        warn_of_no_prices(config.training.until, scoring, place_costs=config.compute.place.costs)
         if algorithm.teacher_model:
             check_teacher(algorithm.teacher_model, config.model, config.data)
         check_teachers(self._expected, config.data)

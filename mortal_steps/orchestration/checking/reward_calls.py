@@ -2,7 +2,8 @@
 its own, which ends with the check."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from mortal_steps.compute.base import WorkerSpec
@@ -19,11 +20,15 @@ from mortal_steps.data.held_out import EVAL
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.checking.data_lines import Scores
 from mortal_steps.rewards.code_execution.environment import COLUMNS
+from mortal_steps.rewards.kinds.judge import JudgeTerm
 from mortal_steps.rewards.plan import ScoringPlan
 from mortal_steps.types import Problem
 
+logger = logging.getLogger(__name__)
+
 Sets = Mapping[str, Sequence[Problem]]
 """The first problems of sets with settings of their own, by name."""
+
 DRY_RUN_PROBLEMS = 2
 """Problems of which completions are made up, and episodes begun."""
 
@@ -127,6 +132,22 @@ def check_scored_until(until: UntilConfig, algorithm: str, *, scored: bool) -> N
             f"training.until.max_rollouts = {until.max_rollouts} counts completions that were "
             f"sampled and have a reward, of which a run with algorithm.type = {algorithm!r} as "
             "configured has none; set training.until.max_tokens or training.max_steps"
+        )
+
+
+def warn_of_no_prices(
+    until: UntilConfig, rewards: Iterable[RewardsConfig], *, place_costs: bool
+) -> None:
+    """Warn of a number of dollars after which a run is to end, where nothing has a price that the
+    configuration tells of; a judge in a user's own code may have one."""
+    terms = [term for each in rewards for term in each.all_terms]
+    priced = any(isinstance(term, JudgeTerm) and term.prices.are_known for term in terms)
+    if until.max_dollars is not None and not place_costs and not priced:
+        logger.warning(
+            "training.until.max_dollars = %g: no judge has `prices`, and workers cost something on "
+            "Modal alone, so no dollars are counted and it does not end the run; give judges their "
+            "prices, or set training.until.max_tokens or max_hours",
+            until.max_dollars,
         )
 
 

@@ -14,13 +14,14 @@ from mortal_steps.compute.local import REHEARSAL, call_several
 from mortal_steps.config import (
     DataConfig,
     EvaluationConfig,
+    ModelConfig,
     RewardsConfig,
     RolloutConfig,
-    TrainingConfig,
 )
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.data_lines import shortened
+from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
@@ -126,19 +127,30 @@ def warn_of_idle_keys(rollout: RolloutConfig, evaluation: EvaluationConfig, algo
         )
 
 
+def warn_of_longer(model: ModelConfig, longest: int) -> None:
+    """Warn of prepared rows that are longer than a limit which a person has set, and which is for
+    sampling."""
+    if "max_model_len" in model.model_fields_set and longest > model.max_model_len:
+        logger.warning(
+            "model.max_model_len = %d is for sampling and cuts no rows, of which the longest has "
+            "%s; TRL cuts rows to training.trl.max_length",
+            model.max_model_len,
+            counted(longest, "token"),
+        )
+
+
 def prepare(
     actor: WorkerSpec,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
-    runs_dir: Path,
-    training: TrainingConfig,
+    config: RunConfig,
     say: Callable[[str], None],
     tell: Callable[[str], None],
     show: Callable[[str], None] | None,
 ) -> Prepared:
     """Have TRL prepare the rows in a process of its own, and tell what came of them; `say` gets how
     far it is, and `show` the lines of a dry run."""
-    scratch = Scratch(runs_dir.absolute(), PREPARING)
+    scratch, training = Scratch(Path(config.runs_dir).absolute(), PREPARING), config.training
     given = {"train": train, "held_out": held_out, "folder": str(scratch.path)}
     try:
         with tempfile.TemporaryDirectory() as name, _saying_how_far(Path(name), say):
@@ -146,6 +158,7 @@ def prepare(
     except BaseException:
         scratch.remove()
         raise
+    warn_of_longer(config.model, came.longest)
     count = came.num_rows
     steps, epoch = num_steps(count, training), epochs_of(count, training).steps_per_epoch
     became = f" became {counted(count, 'row')} to train on" if count != len(train) else ""

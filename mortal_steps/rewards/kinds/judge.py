@@ -22,6 +22,10 @@ class JudgePrices(Section):
     input: Annotated[float, NO_NUMBERS] = Field(0.0, ge=0)
     output: Annotated[float, NO_NUMBERS] = Field(0.0, ge=0)
 
+    @property
+    def are_known(self) -> bool:
+        return self.input > 0 or self.output > 0
+
 
 class JudgeTerm(RewardTerm, extra="forbid"):
     """The score that a model gives, behind any OpenAI-compatible API."""

@@ -121,6 +121,25 @@ def test_a_followed_log_ends_with_its_run_and_moves_no_cursor(tmp_path):
     assert following.returncode == 0
 
 
+def test_a_followed_log_ends_once_nobody_reads_it(tmp_path):
+    store = make_run(tmp_path, "one")
+    log = store.path("logs/flow.log")
+    log.parent.mkdir()
+    log.write_text("first\n")
+    lease = acquire(store)
+    try:
+        command = [sys.executable, "-P", "-m", "mortal", "logs", "one", "--follow"]
+        command += ["--runs-dir", tmp_path]
+        following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert following.stdout.readline() == "first\n"
+        following.stdout.close()
+        with log.open("a") as file:
+            file.write("second\n")
+        assert following.wait(timeout=30) == 1
+    finally:
+        lease.release()
+
+
 def test_samples_of_a_run_that_has_done_nothing_are_an_error(mortal, tmp_path):
     make_run(tmp_path, "one")
     code, _, errors = mortal("samples", "one", "--step", "3", "--runs-dir", tmp_path)

@@ -40,6 +40,7 @@ def project(tmp_path, monkeypatch):
         (["--training.max_steps=3"], "write --set training.max_steps=VALUE"),
         (["--max_steps", "3"], "No such option: --max_steps (Possible options: --max-steps"),
         (["--max-steps", "1.5"], "Invalid value for '--max-steps'"),
+        (["--lr", "1e-5"], "No such option: --lr (Possible options: --learning-rate)"),
     ],
 )
 def test_words_that_no_command_takes_are_written_otherwise(mortal, project, words, answer):
@@ -87,6 +88,35 @@ def test_help_says_every_word_of_a_docstring(mortal, monkeypatch):
     assert "<bool>" not in output and "list-checkpoints [OPTIONS] [RUN]" in output
     assert "resume [OPTIONS] RUN" in mortal("resume", "--help")[1]
     assert "compare [OPTIONS] RUN..." in mortal("compare", "--help")[1]
+
+
+def test_who_asks_for_help_in_the_place_of_a_value_gets_it(mortal):
+    for asked in ("--help", "-h"):
+        code, output, errors = mortal("train", "--algorithm", asked)
+        assert (code, errors) == (0, "") and "train [OPTIONS] [CONFIG]" in output
+    code, _, errors = mortal("serve", "nowhere", "--", "--help")
+    assert code == 1 and "no run 'nowhere'" in errors, "a word for vLLM's server"
+
+
+def test_a_run_is_protected_also_if_its_folder_is_named(mortal, tmp_path, monkeypatch):
+    runs, gone = tmp_path / "runs", ("--older-than", "1e-9", "--delete")
+    monkeypatch.chdir(tmp_path)
+    for named in (runs / "keep", "runs/keep", "runs/keep/", "./runs/keep"):
+        make_run(runs, "keep")
+        told = mortal("gc", "--runs-dir", runs, *gone, "--protect", named)
+        assert told[0] == 0 and "stays: keep: it is protected" in told[1]
+        assert (runs / "keep").is_dir()
+    make_run(tmp_path / "others", "keep")
+    for named in ("others/keep", "keep/"):
+        code, _, errors = mortal("gc", "--runs-dir", runs, *gone, "--protect", named)
+        assert code == 1 and f"--protect {named}: there is no such run in {runs}" in errors
+
+
+def test_the_id_of_a_demo_is_the_one_that_is_set(mortal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs", "one")
+    code, _, errors = mortal("demo", "d", "--set", "run_id=one")
+    assert code == 1 and "run one " in errors
 
 
 def test_a_run_to_protect_that_is_not_there_removes_nothing(mortal, tmp_path):

@@ -46,6 +46,7 @@ def test_without_options_it_is_the_example_trainers_run(made):
     assert {key: value(config, key) for key in SEEDS} == SEEDS
     assert config.model.name_or_path == "some/model"
     assert config.run_id.startswith("atropos-")
+    assert made("--set", "run_id=mine").run_id == "mine"
 
 
 def test_each_bridge_has_its_way_of_syncing_weights(made):

@@ -21,6 +21,12 @@ def file(tmp_path):
     return path
 
 
+@pytest.mark.parametrize("written", ["training.lr", "lr"])
+def test_a_key_is_known_by_its_first_letters(written):
+    with refused(ConfigError, f"{written}: unknown key; did you mean training.learning_rate?"):
+        load_config(None, [f"{written}=1e-5"], DATASET)
+
+
 def test_every_flag_writes_keys_that_there_are():
     known = {key for key, _ in keys_of(RunConfig)}
     for flag in FLAGS:

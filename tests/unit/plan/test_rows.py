@@ -7,8 +7,13 @@ from mortal_steps.data.problems import load_problems
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.preflight import _Checks
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
-from mortal_steps.orchestration.checking.reward_calls import check_scored_until
-from mortal_steps.orchestration.checking.rows import check_form, check_source, warn_of_idle_keys
+from mortal_steps.orchestration.checking.reward_calls import check_scored_until, warn_of_no_prices
+from mortal_steps.orchestration.checking.rows import (
+    check_form,
+    check_source,
+    warn_of_idle_keys,
+    warn_of_longer,
+)
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import parse_config
 from mortal_steps.plan.parts import Plan
@@ -67,6 +72,14 @@ def test_keys_of_sampling_and_of_scores_that_change_nothing_are_told(caplog):
             assert "evaluation.decides = 'hard'" in decided and "'eval_hard_loss'" in decided
 
 
+def test_a_limit_for_sampling_that_cuts_no_row_is_told(caplog):
+    for model, longest in (({}, 20_000), ({"max_model_len": 64}, 64)):
+        warn_of_longer(parse_config(SFT | {"model": model}).model, longest)
+    assert not caplog.messages
+    warn_of_longer(parse_config(SFT | {"model": {"max_model_len": 64}}).model, 65)
+    assert "model.max_model_len = 64 is for sampling" in caplog.text and "65 tokens" in caplog.text
+
+
 def test_rows_of_several_forms_are_told_by_what_trl_makes_of_them(caplog):
     """TRL would say KeyError: 'completion', and train completions that never end."""
     chat = [{"role": "user", "content": "a"}]
@@ -108,6 +121,27 @@ def test_completions_that_nobody_scores_end_no_run():
     with refused(ConfigError, "training.until.max_rollouts = 9", "'sft' as configured has none"):
         check_scored_until(until, "sft", scored=False)
     check_scored_until(until, "grpo", scored=True)
+
+
+def judged(prices, **others):
+    terms = [{"type": "judge", "model": "m", "prices": prices}, {"type": "exact"}]
+    until = {"training": {"until": {"max_dollars": 5}}}
+    return parse_config({"rewards": {"terms": terms}, **until, **others})
+
+
+def test_dollars_that_nobody_counts_are_told_before_the_start(caplog):
+    def warn(config):
+        costs = config.compute.place.costs
+        warn_of_no_prices(config.training.until, [config.rewards], place_costs=costs)
+
+    warn(parse_config({"rewards": {"functions": ["m:f"]}}))
+    warn(judged({"output": 0.6}))
+    warn(judged({}, compute={"backend": "modal"}))
+    assert not caplog.messages
+    warn(judged({}))
+    warn(judged({}, compute={"backend": "ray"}))
+    assert len(caplog.messages) == 2
+    assert "training.until.max_dollars = 5: no judge has `prices`" in caplog.messages[0]
 
 
 FEW_TOKENS = {"seq_len": 64}
