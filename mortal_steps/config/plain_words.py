@@ -12,7 +12,7 @@ PLAIN_WORDS = (
     (re.compile(r"a valid dictionary( or instance of \w+)?"), "a table of keys"),
     (re.compile(r"a valid integer"), "a whole number"),
     (re.compile(r"a valid "), "a "),
-    (re.compile(r"^Field required"), "is missing; set it"),
+    (re.compile(r"^Field required"), "is required"),
     (
         re.compile(rf"^String should match pattern '{re.escape(NAME)}'"),
         "must consist of letters, digits, '.', '_' and '-', and start with a letter or a digit",

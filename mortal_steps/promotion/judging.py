@@ -227,7 +227,8 @@ class Judge:
         found = self._store.find_whole(DAY_FILE, str, "models are judged as of another day")
         if found is not None:
             return found[1]
-        day = (chat and chat.date) or datetime.date.today().isoformat()
+        day = chat.date if chat is not None else None
+        day = day or datetime.date.today().isoformat()
         self._store.write_record(DAY_FILE, day, str)
         return day
 

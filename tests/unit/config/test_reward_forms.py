@@ -44,7 +44,7 @@ def test_what_is_none_of_the_forms_is_told_all_of_them(spec: str, table: str) ->
 
 
 def test_a_setting_that_a_kind_needs_is_named_where_it_is_missing() -> None:
-    with refused(ConfigError, "rewards.terms.model: is missing; set it"):
+    with refused(ConfigError, "rewards.terms.model: is required"):
         parse_config({"rewards": {"terms": [{"type": "model"}]}})
 
 
