@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
@@ -90,34 +90,13 @@ def placed(config: RunConfig) -> RunConfig:
 def pinned_now(config: RunConfig) -> RunConfig:
     """Return the same with models of the hub that score or teach at the commits of now; raises as
     `find_commit`."""
-    config = config.with_reward_commits(_find_reward_commit)
-    config = config.with_teacher_at(_find_teacher_commit(config.algorithm))
-    return config.with_teacher_commits(_find_commit_of_teacher)
 
+    def commit_of(table: str, model: ModelConfig) -> str | None:
+        if table == "rewards":
+            return find_commit(model, called="rewards: model", revised="rewards: revision")
+        return find_commit(model, called=f"{table}.name_or_path", revised=f"{table}.revision")
 
-def _find_reward_commit(model: ModelConfig) -> str | None:
-    """Return the commit of a reward model's revision now; raises as `find_commit`."""
-    return find_commit(model, called="rewards: model", revised="rewards: revision")
-
-
-def _find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
-    """Return the commit of a teacher's revision now; raises as `find_commit`. None without one."""
-    teacher = algorithm.teacher_model
-    if teacher is None:
-        return None
-    return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
-
-
-def _find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
-    """Return the commit now of a teacher that reward workers run; raises as `find_commit`."""
-    key = f"algorithm.teachers.{name}"
-    return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")
-
-
-def _teacher_commit_of(algorithm: AlgorithmConfig, begun: AlgorithmConfig) -> str | None:
-    """Return the commit with which a run has begun, of the teacher that `algorithm` names."""
-    teacher = algorithm.teacher_model
-    return commit_before(teacher, begun.teacher_model) if teacher else None
+    return config.pinned(commit_of)
 
 
 def commit_before(model: ModelConfig, before: ModelConfig | None) -> str | None:
@@ -261,23 +240,14 @@ def resolved(
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    models = iter(begun.reward_models)
+    values, models = begun.model_dump(), defaultdict[str, deque[ModelConfig]](deque)
+    begun.pinned(lambda table, model: models[table].append(model))
 
-    def commit_of(model: ModelConfig) -> str | None:
+    def commit_of(table: str, model: ModelConfig) -> str | None:
         """Return the commit of the same term's model. One model may score at two revisions."""
-        return commit_before(model, next(models, None))
+        return commit_before(model, models[table].popleft() if models[table] else None)
 
-    values = begun.model_dump()
-    config = config.with_reward_commits(commit_of)
-    config = config.with_teacher_at(_teacher_commit_of(config.algorithm, begun.algorithm))
-    terms = begun.algorithm.teacher_terms(begun.rollout.temperature)
-    teachers = {term.name: term.source for term in terms}
-
-    def commit_of_teacher(name: str, model: ModelConfig) -> str | None:
-        before = teachers.get(f"teacher-{name}")
-        return commit_before(model, before)
-
-    config = config.with_teacher_commits(commit_of_teacher)
+    config = config.pinned(commit_of)
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

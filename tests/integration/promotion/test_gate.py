@@ -12,6 +12,7 @@ from transformers.utils import chat_template_utils
 from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, RewardError, StoreError
+from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
@@ -23,7 +24,7 @@ from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
 from mortal_steps.serving.whole import trained_files
 from mortal_steps.types import GeneratedShard, Problem
-from tests.support.bare_flow import InProcess, one_thread
+from tests.support.bare_flow import InProcess, bare_in, go_on, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
 from tests.support.undisturbed import begun, undisturbed
@@ -203,6 +204,25 @@ def read_judged(store):
         found = sorted(folder.glob("generations-*.parquet"))
         paths = [str(path.relative_to(store.root)) for path in found]
         yield [store.find_record(path, GeneratedShard)[1] for path in paths]
+
+
+@pytest.mark.parametrize(
+    "change", ["training.learning_rate=0.01", "rewards.functions=judges.py:length"]
+)
+def test_a_fork_is_compared_with_its_parents_beginning_if_both_are_judged_alike(
+    runs, registry, trained, change
+):
+    (trained / "judges.py").write_text(JUDGES)
+    with bare_in(trained):
+        name = change.partition(".")[0]
+        forked = fork_run(runs["second"], ["training.max_steps=3", change], run_id=f"fork-{name}")
+        fork = go_on(forked.config)
+    comparison = compare(Gate(fork, registry, local=Counted))
+    if name == "rewards":
+        assert comparison.against is None, "other rewards have other scores"
+    else:
+        first = runs["second"].logs.read("evaluations.jsonl")[0]
+        assert comparison.against == {key: first[key] for key in first if key != "step"}
 
 
 def test_a_model_that_was_judged_is_not_judged_again(runs, registry, counted):
