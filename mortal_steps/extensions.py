@@ -9,8 +9,9 @@ be known before stands in the entry.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mortal_steps.users_code.loading import import_code, is_in_file, names_code
@@ -74,6 +75,16 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 def simple(entries: Mapping[str, str]) -> dict[str, Extension]:
     """Return entries of which nothing but the `module:name` has to be known."""
     return {name: Extension(factory=factory) for name, factory in entries.items()}
+
+
+def nearest_path(path: Path, is_one: Callable[[Path], bool] = Path.exists) -> str:
+    """Return a hint at the most similar name beside a path that does not exist, or at where
+    relative paths start."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"
+    near = nearest(path.name, (each.name for each in folder.iterdir() if is_one(each)), cutoff=0.6)
+    return f"; did you mean {folder / near}?" if near else f" in {folder.absolute()}"
 
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float) -> str | None:

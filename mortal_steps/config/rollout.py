@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, Trl
+from mortal_steps.config.plain_words import complaint
 from mortal_steps.config.section import Options, Section
 from mortal_steps.orchestration.batch_sources.table import (
     BATCH_SOURCES,
@@ -143,9 +144,7 @@ class RolloutConfig(Section):
         try:
             return kind.model_validate(self.source_options)
         except ValidationError as error:
-            wrong = error.errors()[0]
-            key = ".".join(["rollout", "source_options", *map(str, wrong["loc"])])
-            raise ValueError(f"{key} = {wrong['input']!r}: {wrong['msg']}") from None
+            raise ValueError(complaint(error.errors()[0], "rollout.source_options")) from None
 
     @property
     def has_samplers(self) -> bool:

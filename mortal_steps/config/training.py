@@ -1,6 +1,5 @@
 """`[training]`: what TRL trains with, under the names that TRL has for its options."""
 
-import json
 import re
 from typing import Annotated, Any, Literal, Self
 
@@ -8,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mortal_steps.config.field_metadata import NO_NUMBERS, STATE, Decides, StateOptions, Trl
 from mortal_steps.config.section import Options, Section
+from mortal_steps.config.trl_options import table_in
 from mortal_steps.config.until import UntilConfig
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo", "cispo", "sapo", "luspo", "vespo"]
@@ -270,9 +270,8 @@ class TrainingConfig(Section):
 
     @property
     def template_options(self) -> dict[str, Any]:
-        """`trl.chat_template_kwargs`, which TRL also takes as a JSON string."""
-        options = self.trl.get("chat_template_kwargs") or {}
-        return dict(json.loads(options) if isinstance(options, str) else options)
+        """`trl.chat_template_kwargs`; raises as `table_in`."""
+        return table_in(self.trl, "chat_template_kwargs", "{enable_thinking = false}")
 
     @property
     def steps_per_generation(self) -> int:

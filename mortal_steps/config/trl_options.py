@@ -236,21 +236,25 @@ def _mistake(name: str, value: Any, kind: str) -> str | None:
 
 
 def loading_options(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`training.trl.model_init_kwargs`, also given as a JSON string. Raises `ConfigError` for an
-    argument of `from_pretrained` that a run cannot choose."""
-    key = "training.trl.model_init_kwargs"
-    given = chosen.get("model_init_kwargs") or {}
+    """`training.trl.model_init_kwargs`. Raises `ConfigError` for an argument of `from_pretrained`
+    that a run cannot choose, and as `table_in`."""
+    options = table_in(chosen, "model_init_kwargs", "{attn_implementation = ...}")
+    for name in options:
+        if reason := LOADING.get(name):
+            raise ConfigError(f"training.trl.model_init_kwargs.{name} cannot be set: {reason}")
+    return options
+
+
+def table_in(chosen: Mapping[str, Any], name: str, example: str) -> dict[str, Any]:
+    """Return an option that is a table, or JSON of one, as TRL takes it; raise `ConfigError` for
+    another one."""
+    key, given = f"training.trl.{name}", chosen.get(name) or {}
     try:
         options = json.loads(given) if isinstance(given, str) else given
     except ValueError as error:
         raise ConfigError(f"{key} = {given!r} is not JSON: {error}") from None
     if not isinstance(options, Mapping):
-        raise ConfigError(
-            f"{key} = {given!r}: write a table, such as {{attn_implementation = ...}}"
-        )
-    for name in options:
-        if reason := LOADING.get(name):
-            raise ConfigError(f"{key}.{name} cannot be set: {reason}")
+        raise ConfigError(f"{key} = {given!r}: write a table, such as {example}")
     return dict(options)
 
 

@@ -1,11 +1,11 @@
 """Rows of a dataset become `Problem`s, one after the other, their columns and values checked."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 
 from mortal_steps.data.sources import Row
 from mortal_steps.data.values import NO_PROMPT, as_json, check_prompt, is_plain
 from mortal_steps.errors import DataError
+from mortal_steps.extensions import nearest
 from mortal_steps.types import Problem
 
 TAKEN_BY_TRL = ("prompts", "completions", "trainer_state", "log_extra", "log_metric")
@@ -68,8 +68,8 @@ def _check_prompt_column(names: Iterable[str], prompt_column: str, origin: str) 
     it, which is None, as in a `datasets` table."""
     names = list(names)
     if prompt_column not in names:
-        near = difflib.get_close_matches(prompt_column, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(prompt_column, names, cutoff=0.6)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise DataError(
             f"data.prompt_column = {prompt_column!r}: no such column in {origin}{hint}; "
             f"columns there: {', '.join(names)}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mortal_steps.errors import DataError
+from mortal_steps.system.texts import cut
 
 TEXT_ALONE = "MORTAL trains on text alone: models get no pictures, audio or video"
 OF_MEDIA = ("PIL", "torchcodec")
@@ -111,5 +112,4 @@ def as_json(value: Any, origin: str, depth: int = 0) -> Any:
 
 
 def shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return cut(repr(value), 80)

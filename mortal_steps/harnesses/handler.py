@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mortal_steps.config.eval_sets import Harness, Policy
-from mortal_steps.config.plain_words import in_plain_words
+from mortal_steps.config.plain_words import complaint
 from mortal_steps.errors import HarnessError, MortalError
 from mortal_steps.users_code.loading import import_code
 
@@ -136,12 +136,8 @@ def _loaded(named: str, harness: Harness) -> Harness:
     try:
         own: Harness = kind.model_validate(harness.model_dump())
     except ValidationError as error:
-        wrong = [
-            f"{named}.{'.'.join(map(str, each['loc']))} = {each['input']!r}: "
-            f"{in_plain_words(each['msg'])}"
-            for each in error.errors()
-        ]
-        raise HarnessError("; ".join(wrong)) from None
+        wrong = "; ".join(complaint(each, named) for each in error.errors())
+        raise HarnessError(wrong) from None
     return own
 
 

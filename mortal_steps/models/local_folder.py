@@ -11,7 +11,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import ModelError
-from mortal_steps.extensions import nearest
+from mortal_steps.extensions import nearest_path
 from mortal_steps.store.digests import BLAKE3, digest_of_file
 from mortal_steps.store.files import digest_file
 from mortal_steps.store.folders import FOLDER_MANIFEST
@@ -42,15 +42,6 @@ def describe_model(model: ModelConfig) -> dict[str, ModelFile]:
     }
 
 
-def _folder_nearby(folder: Path) -> str:
-    """Return a hint at a folder of a similar name, or at where relative paths start."""
-    if not folder.parent.is_dir():
-        return f" (nor a folder {folder.parent}); relative paths start at {Path.cwd()}"
-    folders = (each.name for each in folder.parent.iterdir() if each.is_dir())
-    near = nearest(folder.name, folders, cutoff=0.6)
-    return f"; did you mean {folder.parent / near}?" if near else f" in {folder.parent.absolute()}"
-
-
 def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: bool = True) -> None:
     """Raise `ModelError`, naming the folder as `called`, unless it holds a model and, if `whole`,
     its tokenizer."""
@@ -60,7 +51,7 @@ def check_folder(folder: Path, *, called: str = "model.name_or_path", whole: boo
     if folder.is_file():
         raise ModelError(f"{named} is a file; name the model's folder")
     if not folder.is_dir():
-        raise ModelError(f"{called}: no such folder: {folder}{_folder_nearby(folder)}")
+        raise ModelError(f"{called}: no such folder: {folder}{nearest_path(folder, Path.is_dir)}")
     if not (folder / "config.json").exists() and (folder / "adapter_config.json").exists():
         raise ModelError(
             f"{named} is a PEFT adapter, which a run cannot begin with: add it to its base with "

@@ -2,7 +2,7 @@
 
 import copy
 import tomllib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ def parse_config(values: Mapping[str, Any], origin: str = "configuration") -> Ru
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(detail, values) for detail in error.errors()]
+        lines = dict.fromkeys(_explain(detail, values) for detail in error.errors())
         raise ConfigError("\n".join([f"{origin}:", *(f"  {line}" for line in lines)])) from None
 
 
@@ -244,7 +244,7 @@ def _parse_value(text: str) -> Any:
 
 
 def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
-    location = [part for part in detail["loc"] if isinstance(part, str)]
+    location = _as_written(detail["loc"], values)
     key = ".".join(location)
     if detail["type"] == "extra_forbidden":
         return f"{key}: unknown key{_suggest(location, values)}"
@@ -256,7 +256,20 @@ def _explain(detail: Mapping[str, Any], values: Mapping[str, Any]) -> str:
         not isinstance(given, str | int | float) or repr(given) in message
     ):
         return f"{key}: {message}" if key else message
-    return f"{key} = {given!r}: {message}"
+    return f"{key}: {message}" if detail["type"] == "missing" else f"{key} = {given!r}: {message}"
+
+
+def _as_written(location: Sequence[int | str], values: Any) -> list[str]:
+    """Return the names on the way to a value, without pydantic's for what a key may be instead."""
+    found: list[str] = []
+    for number, part in enumerate(location, start=1):
+        if isinstance(part, str) and isinstance(values, Mapping):
+            if part in values or number == len(location):
+                found.append(part)
+                values = values.get(part)
+        elif isinstance(part, int) and isinstance(values, list | tuple):
+            values = values[part] if part < len(values) else None
+    return found
 
 
 def _annotation_at(location: list[str]) -> Any:

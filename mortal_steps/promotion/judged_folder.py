@@ -1,5 +1,6 @@
 """What is on the disk of the judgement of a model, and for which request it was made.
 
+judged/day.json                the day that chat templates write into prompts, of all judgements
 judged/<key>/
   generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
   request.json                 the request that the shards are scored for

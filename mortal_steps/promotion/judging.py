@@ -9,6 +9,7 @@ environment failed on for one request is scored again when another one asks for 
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import functools
 import hashlib
 import itertools
@@ -52,7 +53,8 @@ from mortal_steps.types import (
 
 logger = logging.getLogger(__name__)
 
-WORKER = "mortal_steps.rollout.trial:FinishedModelWorker"
+WORKER = "mortal_steps.rollout.trial:JudgedModelWorker"
+DAY_FILE = f"{FOLDER}/day.json"
 LOOK_EVERY_S = 0.5
 SAID_AT = 2
 """Looks after which it is said for what."""
@@ -176,9 +178,10 @@ class Judge:
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
         plan = self._plan
-        if plan.code.environment.is_used:
-            chat = read_chat_settings(self._run.store)
-            self._store.write_record(CHAT_FILE, chat, ChatSettings)
+        chat = read_chat_settings(self._run.store) if plan.code.environment.is_used else None
+        day = self._day(chat)
+        if chat is not None:
+            self._store.write_record(CHAT_FILE, dataclasses.replace(chat, date=day), ChatSettings)
         whole = whole_evaluation(
             *(self._held_out, STEP, weights, folder),
             problems=self._problems,
@@ -186,7 +189,7 @@ class Judge:
             sampling=plan.sampling.evaluation,
         )
         root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
-        rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))
+        rollout = in_folder(plan.workers["rollout"], root, model_path=str(model), day=day)
         compute = self._local(
             {
                 "rollout": dataclasses.replace(rollout, factory=WORKER),
@@ -216,6 +219,17 @@ class Judge:
             num_problems=self._held_out.size(STEP),
             metrics=evaluation_scores(self._held_out, STEP, shards, answers),
         )
+
+    def _day(self, chat: ChatSettings | None) -> str:
+        """Return the day that chat templates write into prompts. It is that of the first judgement:
+        all models that are compared are asked the same."""
+        found = self._store.find_whole(DAY_FILE, str, "models are judged as of another day")
+        if found is not None:
+            return found[1]
+        day = chat.date if chat is not None else None
+        day = day or datetime.date.today().isoformat()
+        self._store.write_record(DAY_FILE, day, str)
+        return day
 
     @functools.cached_property
     def _held_out(self) -> HeldOutSets:

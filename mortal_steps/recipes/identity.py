@@ -19,9 +19,10 @@ from mortal_steps.config import DataConfig, ModelConfig, RewardsConfig
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.config.eval_sets import Harness
 from mortal_steps.config.section import values_in
-from mortal_steps.data.sources.files import is_file, nearest_path
+from mortal_steps.data.sources.files import is_file
 from mortal_steps.data.table import DATASET_SOURCES
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.extensions import nearest_path
 from mortal_steps.models.hub import find_commit, is_hub_model
 from mortal_steps.models.local_folder import files_of
 from mortal_steps.plan.parts import Plan
@@ -32,7 +33,6 @@ from mortal_steps.store.files import digest_file, digest_unless_changed
 from mortal_steps.store.folders import files_below
 from mortal_steps.users_code.files import files_behind
 from mortal_steps.users_code.loading import is_in_file
-from mortal_steps.users_code.project import folders_of
 
 CODE_TABLES = ("rewards", "evaluation", "environment", "algorithm", "rollout", "selection")
 """Tables that name code of the user's and models beside the trained one."""
@@ -89,7 +89,7 @@ def code_digest(spec: str) -> str | None:
     start = (here / module).absolute().parent if is_in_file(spec) else here
     files = {
         os.path.relpath(path, start): digest_file(path) if path.is_file() else "missing"
-        for path in files_behind(module, folders_of(module, here), here)
+        for path in files_behind(module, here)
     }
     if is_in_file(spec):  # a file may have another name, and be the same
         files[""] = files.pop(Path(module).name)

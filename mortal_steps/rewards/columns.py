@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mortal_steps.errors import RewardError
+from mortal_steps.system.texts import cut
 
 LONGEST_SHOWN = 80
 """Characters of a value in an error, at most."""
@@ -18,9 +19,7 @@ class DatasetRowError(ValueError):
     stops the run or masks the problem, as `rewards.on_error` says."""
 
     def __init__(self, *, column: str, row: int, value: object, wrong: str) -> None:
-        shown = repr(value)
-        if len(shown) > LONGEST_SHOWN:
-            shown = f"{shown[: LONGEST_SHOWN - 3]}..."
+        shown = cut(repr(value), LONGEST_SHOWN)
         super().__init__(
             f"column {column!r} = {shown} in row {row} of the call {wrong}; correct that row of "
             "the dataset, or leave it out"

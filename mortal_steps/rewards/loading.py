@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mortal_steps.config import RewardTerm
-from mortal_steps.config.plain_words import in_plain_words
+from mortal_steps.config.plain_words import complaint
 from mortal_steps.errors import RewardError
 from mortal_steps.rewards.base import RewardFunction
 from mortal_steps.rewards.environments import RewardEnvironment
@@ -60,7 +60,7 @@ def _made(
     try:
         return kind(**options)
     except ValidationError as error:
-        raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
+        raise RewardError(f"{named}: {'; '.join(map(complaint, error.errors()))}") from None
     except (TypeError, ValueError) as error:
         raise RewardError(f"{named} with {dict(options)}: {error}") from error
 
@@ -80,10 +80,5 @@ def load_term(term: RewardTerm) -> RewardFunction:
     try:
         own: RewardTerm = kind.model_validate(term.model_dump())
     except ValidationError as error:
-        raise RewardError(f"{named}: {'; '.join(map(_explain, error.errors()))}") from None
+        raise RewardError(f"{named}: {'; '.join(map(complaint, error.errors()))}") from None
     return own.load()
-
-
-def _explain(detail: Mapping[str, Any]) -> str:
-    key = ".".join(map(str, detail["loc"]))
-    return f"{key} = {detail['input']!r}: {in_plain_words(detail['msg'])}"

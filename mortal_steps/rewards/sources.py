@@ -35,7 +35,7 @@ from mortal_steps.store.files import digest_file, digest_unless_changed
 from mortal_steps.store.identity import read_identity
 from mortal_steps.system.libraries import packages_of
 from mortal_steps.users_code.files import files_behind
-from mortal_steps.users_code.project import OURS, find_in, folders_of
+from mortal_steps.users_code.project import OURS, find_in
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def find_sources(
     }
     for spec in functions:
         module = spec.rpartition(":")[0]
-        for path in files_behind(module, folders_of(module, working_dir), working_dir):
+        for path in files_behind(module, working_dir):
             files[_from(working_dir, path)] = digest_file(path) if path.is_file() else MISSING
     return RewardSources(files=files)
 

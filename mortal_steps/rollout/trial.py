@@ -4,12 +4,17 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from mortal_steps.rollout.engines.base import Engine
+from mortal_steps.rollout.episodes.base import Episodes
 from mortal_steps.rollout.plan import SamplerPlan
+from mortal_steps.rollout.template_clock import template_clock
 from mortal_steps.rollout.worker import RolloutWorker
 from mortal_steps.types import (
     GeneratedGroup,
+    GeneratedShard,
     GenerateRequest,
     PolicyVersion,
     Problem,
@@ -105,3 +110,18 @@ class GradedModelWorker(FinishedModelWorker):
     def _engine_with(self, weights: WeightsRef) -> Engine:
         self._loaded = weights
         return self._started_engine()
+
+
+class JudgedModelWorker(FinishedModelWorker):
+    """The same on a given day, which some chat templates write into each prompt."""
+
+    def __init__(self, *, day: str, **settings: Any) -> None:
+        """`day` such as `2026-11-24`."""
+        super().__init__(**settings)
+        self._clock = datetime.fromisoformat(day).strftime
+
+    def _sample_shard(
+        self, engine: Engine, episodes: Episodes, request: GenerateRequest
+    ) -> GeneratedShard:
+        with template_clock(self._clock):
+            return super()._sample_shard(engine, episodes, request)

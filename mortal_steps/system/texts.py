@@ -18,3 +18,12 @@ def printable(text: str) -> str:
         else character.encode("unicode_escape").decode()
         for character in storable(text)
     )
+
+
+def one_line(text: str, length: int) -> str:
+    """Return one storable, printable line; what exceeds `length` is not looked at."""
+    return cut(printable(" ".join(text[: 4 * length].split())), length)
+
+
+def cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."

@@ -1,15 +1,15 @@
 """The user's files that a function is made of, parsed and not executed."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from mortal_steps.users_code.project import find_in
+from mortal_steps.users_code.project import find_in, folders_of
 
 
-def files_behind(module: str, folders: Sequence[Path], working_dir: Path) -> Iterator[Path]:
+def files_behind(module: str, working_dir: Path) -> Iterator[Path]:
     """Every file of the user's that a module, or a file, leads to."""
-    is_file = module.endswith(".py")
+    is_file, folders = module.endswith(".py"), folders_of(module, working_dir)
     waiting = [(working_dir / module).absolute()] if is_file else find_in(folders, module)
     seen: set[Path] = set()
     while waiting:

@@ -8,7 +8,6 @@ environment           brought by the environment of the run, which hands them ov
 A kind of its own is an entry of `DATASET_SOURCES` (data/table.py), or `module:name`.
 """
 
-import difflib
 import itertools
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from mortal_steps.data.sources.base import DatasetSource, OwnRows, Row, SourceRe
 from mortal_steps.data.sources.files import FILE_TYPES, is_file, read_dataset, read_file
 from mortal_steps.data.table import DATASET_SOURCES, REASONING_GYM
 from mortal_steps.errors import DataError
+from mortal_steps.extensions import nearest
 
 __all__ = ["OwnRows", "Row", "check_options", "comes_from_gym", "read_rows"]
 
@@ -64,10 +64,10 @@ def _without_columns(
         yield {name: value for name, value in row.items() if name not in dropped}
     missing = next((name for name in dropped if name not in names), None)
     if names and missing is not None and not may_lack:
-        near = difflib.get_close_matches(missing, names, n=1)
+        near = nearest(missing, names, cutoff=0.6)
         raise DataError(
             f"data.drop_columns: no column {missing!r} in {origin}"
-            + (f"; did you mean {near[0]!r}?" if near else f"; columns there: {', '.join(names)}")
+            + (f"; did you mean {near!r}?" if near else f"; columns there: {', '.join(names)}")
         )
 
 

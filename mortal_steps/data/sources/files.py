@@ -1,7 +1,6 @@
 """Rows of a single file, whose type its suffix tells: JSON, or a table that pyarrow reads in parts;
 and rows of a folder or of the Hugging Face Hub, read by `datasets`."""
 
-import difflib
 import glob
 import json
 import logging
@@ -14,6 +13,7 @@ from typing import Any
 from mortal_steps.data.sources.arrow_types import dates_in, decoders, refuse_media
 from mortal_steps.data.sources.base import ROWS_AT_ONCE, Row
 from mortal_steps.errors import DataError
+from mortal_steps.extensions import nearest_path
 
 logger = logging.getLogger(__name__)
 
@@ -51,15 +51,6 @@ def read_file(path: Path, origin: str, dropped: Collection[str] = ()) -> Iterato
                 f"{origin}: a row is longer than {LONGEST_ROW:,} bytes; write the rows as .jsonl"
             ) from error
         raise DataError(f"{origin}: cannot be read: {error}") from error
-
-
-def nearest_path(path: Path) -> str:
-    """Return a hint at similar names beside a path that does not exist."""
-    folder = path.parent
-    if not folder.is_dir():
-        return f" (nor a folder {folder}); relative paths start at {Path.cwd()}"
-    near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
-    return f"; did you mean {folder / near[0]}?" if near else f" in {folder.absolute()}"
 
 
 WITH_ITS_MARK = "utf-8-sig"

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 from pydantic import ValidationError
 
 from mortal_steps.config import AlgorithmConfig, ModelConfig
-from mortal_steps.config.plain_words import in_plain_words
+from mortal_steps.config.plain_words import complaint
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.policy.algorithms.table import ALGORITHMS
@@ -192,7 +192,4 @@ def algorithm_of(chosen: AlgorithmConfig) -> Algorithm:
     try:
         return kind.model_validate(chosen.model_dump())
     except ValidationError as error:
-        wrong = error.errors()[0]
-        key = ".".join(["algorithm", *map(str, wrong["loc"])])
-        reason = in_plain_words(wrong["msg"])
-        raise ConfigError(f"{key} = {wrong['input']!r}: {reason}") from None
+        raise ConfigError(complaint(error.errors()[0], "algorithm")) from None

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from mortal_steps.config.plain_words import in_plain_words
+from mortal_steps.config.plain_words import complaint
 from mortal_steps.config.section import Section
 from mortal_steps.errors import ConfigError
 from mortal_steps.extensions import nearest
@@ -27,14 +27,5 @@ def read_table(kind: type[Settings], values: Any, called: str) -> Settings:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise ConfigError("\n".join(_lines(error, called))) from None
-
-
-def _lines(error: ValidationError, called: str) -> list[str]:
-    lines = []
-    for detail in error.errors():
-        key = ".".join([called, *map(str, detail["loc"])])
-        has_value = detail["loc"] and detail["type"] != "missing"
-        given = f" = {detail['input']!r}" if has_value else ""
-        lines.append(f"{key}{given}: {in_plain_words(str(detail['msg']))}")
-    return lines
+        wrong = [complaint(detail, called) for detail in error.errors()]
+        raise ConfigError("\n".join(wrong)) from None

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 
 from mortal_steps.hosts.answers import STRICT
 from mortal_steps.rewards.base import TrainerState
-from mortal_steps.system.texts import printable, storable
+from mortal_steps.system.texts import cut, one_line, storable
 from mortal_steps.types import Completion, FailureKind, GeneratedGroup, Prompt
 
 LONGEST_NAME = 200
@@ -49,15 +49,6 @@ def short_name(name: str) -> str:
 
 def shown(value: Any) -> str:
     return f"{one_line(repr(value), 80)} ({type(value).__name__})"
-
-
-def one_line(text: str, length: int) -> str:
-    """Return one storable, printable line; what exceeds `length` is not looked at."""
-    return cut(printable(" ".join(text[: 4 * length].split())), length)
-
-
-def cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 NOT_FROM_COLUMNS = ("prompt", "completion", "completion_ids")

@@ -23,7 +23,6 @@ from mortal_steps.rewards.calling.calls import (
     Outcome,
     Plain,
     number_of,
-    one_line,
     plain_value,
     short_name,
     shown,
@@ -35,6 +34,7 @@ from mortal_steps.rewards.calling.failures import (
     timed_out,
     trace_of,
 )
+from mortal_steps.system.texts import one_line
 from mortal_steps.system.threads import event_loop_in_thread
 
 FLOAT32_MAX = 3.4028234e38

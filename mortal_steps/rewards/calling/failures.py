@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mortal_steps.errors import JudgeError, SandboxError
-from mortal_steps.rewards.calling.calls import CallArguments, CallFailure, cut, one_line
+from mortal_steps.rewards.calling.calls import CallArguments, CallFailure
 from mortal_steps.rewards.columns import DatasetRowError
-from mortal_steps.system.texts import printable
+from mortal_steps.system.texts import cut, one_line, printable
 
 CALLER = str(Path(__file__).with_name("dispatch.py"))
 """The file whose stack frames stand before the frames of a function."""

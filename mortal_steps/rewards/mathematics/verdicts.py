@@ -72,9 +72,7 @@ def compare_all(comparisons: Sequence[Comparison], *, cpu_s: float) -> dict[Comp
                 found.append(_verdict_of_end(result))
             verdicts.update(zip(sheet, found, strict=False))
             rest = sheet[len(found) :]
-            middle = (
-                len(rest) + 1
-            ) // 2  # in two, so that cores share a sheet full of endless ones
+            middle = (len(rest) + 1) // 2  # so that cores share a sheet full of endless ones
             rests += [part for part in (rest[:middle], rest[middle:]) if part]
         waiting = rests
     return verdicts

@@ -58,7 +58,7 @@ class _Answer(BaseModel, strict=True):
 def read_completions(path: Path, prompt_column: str) -> list[GivenGroup]:
     """Return groups in the order of their first completions. Raises `DataError` that names row and
     field, `CorruptFileError` for a damaged shard."""
-    if path.suffix == ".parquet":
+    if path.match("generations-*.parquet"):
         return _of_a_run(path)
     rows = [dict(row) for row in read_file(path, str(path))]
     answers = [

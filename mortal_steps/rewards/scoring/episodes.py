@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from mortal_steps.rewards.calling.calls import CallScores
 from mortal_steps.rewards.scoring.jobs import Part
-from mortal_steps.types import Completion, Episode, GeneratedShard, RewardFailure
+from mortal_steps.types import Episode, GeneratedShard, RewardFailure
 
 STOPS: Sequence[str] = get_args(get_type_hints(Episode)["stop"])
 
@@ -49,10 +49,6 @@ def _part(shard: GeneratedShard, scores: CallScores) -> Part:
 def no_scores(shard: GeneratedShard) -> Part:
     size = sum(len(group.completions) for group in shard.groups)
     return _part(shard, CallScores(scores=[None] * size, metrics={}, extra={}))
-
-
-def has_failed(completion: Completion) -> bool:
-    return completion.has_failed
 
 
 def failed_episodes(shard: GeneratedShard) -> Iterator[RewardFailure]:

@@ -102,6 +102,8 @@ class Job:
             if isinstance(outcome, CallFailure) and len(groups) > 1:
                 self.parts[name] = {}
                 self._isolate(name)
+            elif self._may_be_spoilt(outcome):
+                self._keep(name, 0, groups, self._in_new_process(name, whole), self.failed[name])
 
     def score_problems(self, waiting: queue.SimpleQueue[int]) -> None:
         """Call the one function on one problem after another until none is left; raises as
@@ -120,7 +122,7 @@ class Job:
             arguments = self._arguments(groups)
             before = self.failed[name]
             outcome = self._with_retries(name, arguments)
-            if self._work.config.retries == 0 and _may_be_the_process(outcome):
+            if self._may_be_spoilt(outcome):
                 outcome = self._in_new_process(name, arguments)
             self._keep(name, index, groups, outcome, self.failed[name] - before)
 
@@ -168,6 +170,10 @@ class Job:
                 self._host.close()
             outcome = self._once(name, arguments)
         return outcome
+
+    def _may_be_spoilt(self, outcome: Outcome) -> bool:
+        """Return whether an earlier call may have made this one fail: its process was not new."""
+        return self._work.config.retries == 0 and _may_be_the_process(outcome)
 
     def _in_new_process(self, name: str, arguments: CallArguments) -> Outcome:
         """Make one more call in a new process, which earlier calls cannot have affected."""

@@ -25,7 +25,6 @@ from mortal_steps.rewards.scoring.assignments import Assignment
 from mortal_steps.rewards.scoring.episodes import (
     episode_metrics,
     failed_episodes,
-    has_failed,
     no_scores,
     scored_by_environments,
 )
@@ -193,7 +192,7 @@ def _put_together(
         generation_sha256=sha256,
         rewards=[
             [
-                nothing if group.problem.id in masked or has_failed(made) else each
+                nothing if group.problem.id in masked or made.has_failed else each
                 for made, each in zip(group.completions, scores, strict=True)
             ]
             for group, scores in zip(shard.groups, scored, strict=True)

@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
+import datetime
 import shlex
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import chat_template_utils
 
 from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
@@ -21,7 +23,7 @@ from mortal_steps.report.log_repair import restore_logs
 from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
 from mortal_steps.serving.whole import trained_files
-from mortal_steps.types import Problem
+from mortal_steps.types import GeneratedShard, Problem
 from tests.support.bare_flow import InProcess, bare_in, go_on, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
@@ -50,6 +52,7 @@ MASKED = [
     'rewards.on_error="mask"',
     "rewards.retries=0",
 ]
+TEMPLATE = "{% for message in messages %}{{ message['content'] }}<|end|>{% endfor %}"
 YES = Verdict(promote=True, why="a test")
 
 
@@ -160,6 +163,47 @@ def test_a_run_scores_each_of_its_sets_in_every_evaluation(trained):
     log.write_bytes(before[:-5])
     restore_logs(find_run(trained / "runs", "sets"))
     assert log.read_bytes() == before
+
+
+class Tomorrow(datetime.datetime):
+    """What the machine's clock says a day later."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(days=1)
+
+
+def test_models_that_are_compared_on_different_days_are_asked_the_same(
+    trained, registry, monkeypatch
+):
+    """By a chat template that writes the date into each prompt."""
+    row = '{"prompt": [{"role": "user", "content": "%s="}], "answer": "%s"}\n'
+    (trained / "chats.jsonl").write_text("".join(row % (one, one) for one in "abcdefgh"))
+    tokenizer = AutoTokenizer.from_pretrained(trained / "runs/first/final")
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}" + TEMPLATE
+    tokenizer.save_pretrained(trained / "dated")
+    model = AutoModelForCausalLM.from_pretrained(trained / "runs/first/final")
+    model.save_pretrained(trained / "dated")
+    settings = [*QUICK, "training.max_steps=1", "data.source=chats.jsonl", "data.eval_samples=3"]
+    settings += ["model={}", "model.name_or_path=dated", "training.batch_size=4", "rewards={}"]
+    settings += ["rewards.terms=[{function='rewards.py:lottery', form='strings'}]"]
+    promote(undisturbed(trained, settings, "today"), registry)
+    monkeypatch.setattr(chat_template_utils, "datetime", Tomorrow)
+    promote(undisturbed(trained, [*settings, "training.max_steps=2"], "tomorrow"), registry)
+    asked = [
+        [(group.problem.id, group.prompt_ids) for shard in shards for group in shard.groups]
+        for shards in read_judged(registry.store)
+    ]
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def read_judged(store):
+    """Return the generations of each judgement."""
+    for folder in sorted(path.parent for path in store.root.glob("judged/*/judgement.json")):
+        found = sorted(folder.glob("generations-*.parquet"))
+        paths = [str(path.relative_to(store.root)) for path in found]
+        yield [store.find_record(path, GeneratedShard)[1] for path in paths]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,18 @@ def test_what_is_none_of_the_forms_is_told_all_of_them(spec: str, table: str) ->
         assert form in str(e.value)
 
 
+def test_a_setting_that_a_kind_needs_is_named_where_it_is_missing() -> None:
+    with refused(ConfigError, "rewards.terms.model: is required"):
+        parse_config({"rewards": {"terms": [{"type": "model"}]}})
+
+
+def test_a_value_of_no_kind_that_a_setting_takes_is_named_by_its_key_alone() -> None:
+    term = {"type": "length", "target": 1.5, "tolerance": 1}
+    with refused(ConfigError, "rewards.terms.target = 1.5: must be a whole number") as e:
+        parse_config({"rewards": {"terms": [term]}})
+    assert "constrained" not in str(e.value)
+
+
 def test_where_nothing_is_named_programs_run_against_test_cases() -> None:
     nothing = RunConfig()
     assert [term.type for term in nothing.rewards.all_terms] == ["sandbox"]

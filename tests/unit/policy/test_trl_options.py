@@ -142,6 +142,15 @@ def test_a_bad_option_is_named(option, value, message):
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [("{", r"chat_template_kwargs = '\{' is not JSON"), ([1], r"kwargs = \[1\]: write a table")],
+)
+def test_options_of_the_template_that_are_no_table_are_named(given, message):
+    with pytest.raises(ConfigError, match=message):
+        make_config(trl={"chat_template_kwargs": given}).training.template_options  # noqa: B018
+
+
+@pytest.mark.parametrize(
     ("option", "value", "package"),
     [
         ("optim", "adamw_8bit", "bitsandbytes"),

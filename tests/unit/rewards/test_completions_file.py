@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet
 import pytest
 
 from mortal.rewards.functions import Length, Overlong, Repetition
@@ -48,6 +49,14 @@ def test_completions_of_one_problem_are_a_group_wherever_they_stand(read):
 def test_the_prompt_stands_in_the_column_that_the_configuration_names(read):
     (given,) = read({"question": "2+2=", "completion": "4"}, prompt_column="question")
     assert (given.group.problem.prompt, given.group.problem.columns) == ("2+2=", {})
+
+
+def test_a_parquet_file_has_rows_like_any_other(tmp_path):
+    table = pyarrow.table({"prompt": ["2+2="], "completion": ["4"], "answer": ["4"]})
+    pyarrow.parquet.write_table(table, tmp_path / "some.parquet")
+    (given,) = read_completions(tmp_path / "some.parquet", "prompt")
+    assert given.group.completions[0].text == "4"
+    assert given.group.problem.columns == {"answer": "4"}
 
 
 def test_a_chat_may_be_answered_with_messages_or_text(read):

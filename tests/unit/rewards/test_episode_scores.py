@@ -7,7 +7,6 @@ import pytest
 from mortal_steps.rewards.scoring.episodes import (
     episode_metrics,
     failed_episodes,
-    has_failed,
     scored_by_environments,
 )
 from mortal_steps.types import (
@@ -87,7 +86,7 @@ def test_nothing_is_called_for_a_shard_of_failed_episodes():
         "environment",
     )
     assert "60 s" in failure.message
-    assert [has_failed(each) for each in made.groups[0].completions] == [True, True]
+    assert [each.has_failed for each in made.groups[0].completions] == [True, True]
 
 
 def test_metrics_say_how_episodes_went():

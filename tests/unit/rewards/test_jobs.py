@@ -121,6 +121,11 @@ def test_what_an_earlier_problem_did_to_the_process_masks_none() -> None:
     assignment = Assignment(names=["f"], hosts=[host], by_problem=True)
     scores = score([assignment], (("a",), ("b",), ("c",)), retries=0, on_error="mask")
     assert (scores.failures, scores.failed_calls) == ((), {"f": 1})
+    spoilt.clear()
+    host.times_closed = 0
+    in_shards = Assignment(names=["f"], hosts=[host])
+    found = [score([in_shards], ((one,),), retries=0, on_error="mask") for one in "abc"]
+    assert [each.failures for each in found] == [(), (), ()]
 
 
 def test_a_failure_names_its_problem() -> None:
