@@ -20,10 +20,9 @@ from mortal_deployments.images import (
     trainer_image,
     vllm_image,
 )
-from mortal_steps.compute.base import Role
 from mortal_steps.config import ComputeConfig
-from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.flags import with_modal_flags
+from mortal_steps.places.modal.gpus import reserved
 from mortal_steps.places.modal.inside.cluster import ClusterHost
 from mortal_steps.places.modal.inside.host import WorkerHost
 from mortal_steps.places.modal.messages import CallRequest, CallResult
@@ -43,20 +42,8 @@ hub = modal.Volume.from_name(HUB_VOLUME, create_if_missing=True, version=2)
 APART, TOGETHER = ComputeConfig(), ComputeConfig(mode="single_node")
 
 
-def reserved(role: Role, compute: ComputeConfig = APART) -> dict[str, Any]:
-    """Return what a container of a role has by default; a run's own `[compute.modal]` goes before
-    it.
-
-    What is reserved is what a container has for certain: Modal's own default is an eighth of a core
-    and 128 MiB.
-    """
-    return {
-        "gpu": (gpu := compute.gpu_of(role)) and modal_gpu(gpu),
-        "cpu": compute.cpu_of(role),
-        "memory": compute.memory_mb_of(role),
-    }
-
-
+# What is reserved is what a container has for certain: Modal's own default is an eighth of a core
+# and 128 MiB. A run's own `[compute.modal]` goes before these defaults.
 WORKER = {
     "volumes": {RUNS.as_posix(): runs, "/hub": hub},
     "max_containers": 1,
@@ -95,7 +82,7 @@ def orchestrate(config: RunConfig) -> str:
 
 
 TRIAL = {
-    **reserved("rollout"),
+    **reserved(APART, "rollout"),
     "volumes": {"/hub": hub},
     "max_containers": 1,
     "timeout": 3600,
@@ -185,7 +172,7 @@ class Worker:
         return self.host.call(request)
 
 
-@app.cls(image=trainer_image, **reserved("actor"), **WORKER)
+@app.cls(image=trainer_image, **reserved(APART, "actor"), **WORKER)
 class ActorWorker(Worker):
     """The actor."""
 
@@ -221,7 +208,7 @@ if CLUSTER is not None:
             )
 
 
-@app.cls(image=vllm_image, **reserved("rollout"), **WORKER)
+@app.cls(image=vllm_image, **reserved(APART, "rollout"), **WORKER)
 class RolloutWorker(Worker):
     """A rollout worker that samples with vLLM."""
 
@@ -229,7 +216,7 @@ class RolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=trainer_image, **reserved("rollout"), **WORKER)
+@app.cls(image=trainer_image, **reserved(APART, "rollout"), **WORKER)
 class TransformersRolloutWorker(Worker):
     """A rollout worker that samples with transformers."""
 
@@ -237,7 +224,7 @@ class TransformersRolloutWorker(Worker):
     number: int = modal.parameter()
 
 
-@app.cls(image=trainer_image, **reserved("reward"), **WORKER)
+@app.cls(image=trainer_image, **reserved(APART, "reward"), **WORKER)
 class RewardWorker(Worker):
     """Reward functions, where they do not run beside the flow."""
 
@@ -250,7 +237,7 @@ class RewardWorker(Worker):
         self.host.close()
 
 
-@app.cls(image=node_image, **reserved("reward"), **WORKER)
+@app.cls(image=node_image, **reserved(APART, "reward"), **WORKER)
 class VllmRewardWorker(Worker):
     """The same with teachers that vLLM computes."""
 
@@ -263,7 +250,7 @@ class VllmRewardWorker(Worker):
         self.host.close()
 
 
-@app.cls(image=node_image, **reserved("actor", TOGETHER), **WORKER)
+@app.cls(image=node_image, **reserved(TOGETHER, "actor"), **WORKER)
 class SingleNodeWorker(Worker):
     """The actor and a rollout worker that samples with either engine, alternating."""
 

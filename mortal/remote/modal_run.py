@@ -46,10 +46,10 @@ def try_rollout(
 ) -> None:
     """Sample a few prompts in a container; `functions` has one for each engine."""
     from mortal.terminal.samples import show_sampled
-    from mortal_steps.config.gpus import modal_gpu
     from mortal_steps.models.hub import is_hub_model
     from mortal_steps.orchestration.checking.resolve_defaults import resolve_defaults
     from mortal_steps.orchestration.trials.trial import chosen_problems
+    from mortal_steps.places.modal.deployed import for_trial
     from mortal_steps.plan.loader import load_config
     from mortal_steps.plan.parts import Plan
 
@@ -66,9 +66,7 @@ def try_rollout(
                 "`mortal test-rollout` calls tools, on this machine"
             )
         problems = chosen_problems(Plan(settings).problems, [prompt] if prompt else [])
-        sample = functions[str(settings.rollout.engine)].with_options(
-            gpu=modal_gpu(str(settings.compute.gpu_of("rollout")))
-        )
+        sample = for_trial(functions, settings.compute, settings.rollout)
         sampled = sample.remote(Plan(settings).sampler, problems, 1, settings.sampling)
         show_sampled(sampled, as_json=False)
 

@@ -97,7 +97,8 @@ def named(devices: str) -> list[str]:
 
 def devices_of(role_config: RoleConfig) -> tuple[str, ...]:
     """Return the CUDA_VISIBLE_DEVICES values that the configuration has for a role."""
-    return role_config.devices or tuple(filter(None, [role_config.env.get(VISIBLE)]))
+    of_env = role_config.env.get(VISIBLE)
+    return role_config.devices or (() if of_env is None else (of_env,))
 
 
 def gpus_of_role(local: LocalConfig, role: Literal["actor", "rollout"]) -> dict[str, Gpu]:

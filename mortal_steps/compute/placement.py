@@ -74,7 +74,7 @@ def measures_memory(local: LocalConfig, rollout: RolloutConfig, workers: int) ->
 
 def _share(local: LocalConfig, workers: int) -> float | None:
     """Return the part of a GPU's memory for one rollout worker; None if the GPU is its own."""
-    on_one = -(-workers // max(len(devices_of(local.rollout)), 1))
+    on_one = -(-workers // max(len(set(devices_of(local.rollout))), 1))
     if _overlap(local):
         return round(SAMPLERS_SHARE / (on_one + 1), 3)
     return round(FREE_GPU / on_one, 3) if on_one > 1 else None

@@ -5,7 +5,7 @@ import hashlib
 import json
 import queue
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from mortal_steps.rollout.http.dialects import Body, ChatCompletions, SeveralCom
 from mortal_steps.rollout.http.endpoint import (
     MOST_SEED,
     answer_of,
+    check_followed,
     number_in,
     rendered,
     sampling_params,
@@ -26,20 +27,6 @@ from mortal_steps.types import PolicyVersion, Prompt, SamplingParams
 
 LARGEST_REQUEST = 4096
 """Completions of one request."""
-# fmt: off
-NOT_FOLLOWED = (
-    "echo", "tools", "functions", "response_format", "logit_bias", "guided_json", "guided_regex",
-    "guided_choice", "guided_grammar", "structured_outputs", "frequency_penalty",
-    "presence_penalty", "repetition_penalty", "best_of", "suffix",
-)
-# fmt: on
-"""Fields of a request that an answer would have to follow, and does not."""
-NEUTRAL: Mapping[str, Any] = {
-    "response_format": {"type": "text"},
-    "repetition_penalty": 1,
-    "best_of": 1,
-}
-"""Their values without an effect, besides what is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +93,7 @@ class PolicyServer(Server):
         asking.done.set_result(sampled)
 
     async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
-        for name in NOT_FOLLOWED:
-            value, neutral = body.get(name), NEUTRAL.get(name)
-            if value and value != neutral:
-                raise RefusedError(f"`{name}` is {value!r:.80}, which is not done here")
+        check_followed(body)
         given = [each.ids or rendered(each, self._render) for each in asked.several or (asked,)]
         count = number_in(body, "n", 1, 1, LARGEST_REQUEST)
         prompts = [ids for ids in given for _ in range(count)]

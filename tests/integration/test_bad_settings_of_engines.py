@@ -36,17 +36,38 @@ def test_vllm_has_a_lowest_temperature_for_what_is_trained():
     check_sampled_alike(Plan(parse_config(evaluated)).trainer)
 
 
+@pytest.mark.parametrize("drafting", ["speculative_config", "spec_method", "spec_model"])
 @pytest.mark.parametrize("option", ["top_p", "top_k", "min_p"])
-def test_tokens_that_vllm_drafts_take_no_filters(option):
-    options = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}
+def test_tokens_that_vllm_drafts_take_no_filters(option, drafting):
+    of_config = {"method": "ngram", "num_speculative_tokens": 2}
+    options = {drafting: of_config if drafting == "speculative_config" else "ngram"}
     rollout = {"engine": "vllm", "engine_options": options, "temperature": 0.7}
     check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
     rollout[option] = 1 if option == "top_k" else 0.5
-    said = rf"rollout\.{option} = \S+ beside rollout\.engine_options\.speculative_config"
+    said = rf"rollout\.{option} = \S+ beside rollout\.engine_options\.{drafting}"
     with pytest.raises(ConfigError, match=said):
         check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
     rollout["engine_options"] = {}
     check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"logprobs_mode": "raw_logprobs"}, {"worker_extension_cls": "own.Extension"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_decides_the_recorded_logprobs_is_not_the_users(options):
+    rollout = {"engine": "vllm", "engine_options": options}
+    with pytest.raises(ConfigError, match=rf"{next(iter(options))} is set by MORTAL.*leave it out"):
+        check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
+
+
+def test_a_context_that_vllm_alone_knows_would_cut_completions_short():
+    rollout = {"engine": "vllm", "engine_options": {"max_model_len": 1024}}
+    with pytest.raises(ConfigError, match=r"max_model_len = 1024: vLLM would cut .* set that inst"):
+        check_sampled_alike(Plan(parse_config({"rollout": rollout})).trainer)
+    values = {"rollout": {"engine": "vllm"}, "model": {"max_model_len": 1024}}
+    check_sampled_alike(Plan(parse_config(values)).trainer)
 
 
 def test_processors_of_ones_own_are_refused_where_logprobs_are_compared():

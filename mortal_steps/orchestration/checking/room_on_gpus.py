@@ -76,10 +76,10 @@ def _static_in_words(card: Card) -> str:
 
 def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     """Warn of too little room for one sequence's cache; refuse too little for the weights."""
-    options, named = found.sampling.engine_options, found.sampling.engine
+    named = found.sampling.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
         return
-    longest = _number(options.get("max_model_len"), context_of(found.plan.trainer.model))
+    longest = context_of(found.plan.trainer.model)
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
         "it a GPU of its own"

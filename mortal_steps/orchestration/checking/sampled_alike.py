@@ -11,6 +11,10 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.rollout.engines.table import ALWAYS_THERE
 
+SET_BY_MORTAL = ("logprobs_mode", "worker_extension_cls")
+"""Options of vLLM on which it depends which log-probabilities are recorded."""
+DRAFTING = ("speculative_config", "spec_method", "spec_model")
+"""Options each of which lets vLLM draft tokens."""
 MASK = "off_policy_mask_threshold"
 """Option of TRL's that reads what is recorded, besides the importance-sampling correction."""
 
@@ -27,12 +31,25 @@ def check_sampled_alike(plan: TrainerPlan) -> None:
         )
     if name != "vllm":
         return
+    for option in SET_BY_MORTAL:
+        if option in options:
+            raise ConfigError(
+                f"rollout.engine_options.{option} is set by MORTAL, which needs it for the "
+                "log-probabilities that a run records; leave it out"
+            )
+    if "max_model_len" in options:
+        raise ConfigError(
+            f"rollout.engine_options.max_model_len = {options['max_model_len']!r}: vLLM would cut "
+            "completions short there, and prompts are measured against model.max_model_len; set "
+            "that instead"
+        )
     filters = {"top_p": rollout.top_p < 1, "top_k": rollout.top_k, "min_p": rollout.min_p}
     chosen = next((key for key, acts in filters.items() if acts), None)
-    if chosen and options.get("speculative_config"):
+    drafting = next((option for option in DRAFTING if options.get(option)), None)
+    if chosen and drafting:
         raise ConfigError(
             f"rollout.{chosen} = {getattr(rollout, chosen)!r} beside "
-            "rollout.engine_options.speculative_config: of tokens that were drafted, vLLM reports "
+            f"rollout.engine_options.{drafting}: of tokens that were drafted, vLLM reports "
             f"log-probabilities among those that {chosen} leaves, and the trainer computes them "
             "over the whole vocabulary; leave one of the two out"
         )

@@ -32,9 +32,6 @@ from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
-PREPARED_BY: Mapping[Role, str] = {"rollout": "start"}
-"""The method that makes a role's workers ready, where they have one."""
-
 PUSHED_BEFORE = {"checkpoint", "save_final"}
 """Methods that let older states go: the Volume is told where the run stands before them, or whoever
 goes on from there might miss what they remove."""
@@ -184,7 +181,8 @@ async def modal_compute(
         window = config.compute.modal.scaledown_window_s
         everyone = [one for role in containers.values() for one in role]
         await asyncio.gather(*(one.keep_idle(window) for one in everyone))
-        pools = {role: Pool(those, PREPARED_BY.get(role)) for role, those in containers.items()}
+        prepare = {"rollout": "start"}
+        pools = {role: Pool(those, prepare.get(role)) for role, those in containers.items()}
         compute = ModalCompute(pools, local, on_modal)
         try:
             async with on_modal.mirror.keeping_up():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,9 +12,8 @@ import modal
 
 from mortal_steps.compute.base import Role
 from mortal_steps.config import ComputeConfig, ModalConfig, RolloutConfig
-from mortal_steps.config.gpus import modal_gpu
 from mortal_steps.errors import ComputeError, ConfigError
-from mortal_steps.places.modal.gpus import cluster_of
+from mortal_steps.places.modal.gpus import cluster_of, reserved
 from mortal_steps.places.modal.release import (
     Deployed,
     other_cluster,
@@ -52,18 +51,26 @@ def worker_of(
     deployed = modal.Cls.from_name(
         options.app, TOGETHER if together else _class_of(role, compute, rollout, scores_with)
     )
-    gpu = compute.gpu_of(role)
-    reserved: dict[str, Any] = {
-        "gpu": modal_gpu(gpu) if gpu else None,
-        "cpu": compute.cpu_of(role),
-        "memory": compute.memory_mb_of(role),
-    }
     chosen = deployed.with_options(
-        **({} if together else reserved),
+        **({} if together else reserved(compute, role)),
         region=options.region,
-        secrets=[modal.Secret.from_name(name) for name in options.secrets],
+        secrets=secrets_of(options),
     )
     return chosen(run_id=run_id, number=number)
+
+
+def for_trial(samples: Mapping[str, Any], compute: ComputeConfig, rollout: RolloutConfig) -> Any:
+    """Return which of the functions, by engine, samples outside of a run, with what a rollout
+    worker has. Raises `ConfigError` for an engine that no image has."""
+    _engine_class(rollout)
+    options = compute.modal
+    return samples[str(rollout.engine)].with_options(
+        **reserved(compute, "rollout"), region=options.region, secrets=secrets_of(options)
+    )
+
+
+def secrets_of(options: ModalConfig) -> list[modal.Secret]:
+    return [modal.Secret.from_name(name) for name in options.secrets]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ import modal
 
 from mortal_steps.config import ComputeConfig, ModalConfig
 from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.deployed import secrets_of
 from mortal_steps.places.modal.files.mirror import Mirror
 from mortal_steps.places.modal.files.project import (
     digest_of,
@@ -145,5 +146,5 @@ def deployed_orchestrator(options: ModalConfig) -> Any:
 def for_run(orchestrate: Any, options: ModalConfig) -> Any:
     """Return the orchestrator's function with the run's secrets, region and Prefect server."""
     passed_on = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
-    secrets = [modal.Secret.from_name(name) for name in options.secrets]
+    secrets = secrets_of(options)
     return orchestrate.with_options(env=passed_on, secrets=secrets, region=options.region)

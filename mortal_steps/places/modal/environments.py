@@ -22,6 +22,7 @@ from mortal_steps.config import ModalConfig
 from mortal_steps.errors import ComputeError, MortalError, TransientError
 from mortal_steps.hosts.relay import ALIVE_EVERY_S, BOOT, Begin
 from mortal_steps.hosts.remote import RemoteHost
+from mortal_steps.places.modal.deployed import secrets_of
 from mortal_steps.places.modal.files.project import project_files
 from mortal_steps.places.modal.retry import call_with_retries
 from mortal_steps.system.texts import printable
@@ -70,11 +71,13 @@ class SandboxLink:
         ended: Callable[[str], None],
     ) -> None:
         self._loop = event_loop_in_thread("environments")
+        self._options, self._needed = options, needed
+        self._receive, self._ended = receive, ended
         self._unsent: asyncio.Queue[bytes] = asyncio.Queue()
         self._work: list[asyncio.Task[Any]] = []
         self._sandbox: Any = None
         try:
-            self._do(self._begin(options, needed, receive, ended), BEGIN_S)
+            self._do(self._begin(), BEGIN_S)
         except TimeoutError:
             self.close()
             raise TransientError(f"a Modal Sandbox has not begun within {BEGIN_S:g} s") from None
@@ -95,17 +98,9 @@ class SandboxLink:
     def _do(self, work: Any, within_s: float) -> None:
         asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, within_s), self._loop).result()
 
-    async def _begin(
-        self,
-        options: ModalConfig,
-        needed: Sequence[str],
-        receive: Callable[[bytes], None],
-        ended: Callable[[str], None],
-    ) -> None:
+    async def _begin(self) -> None:
         try:
-            process = await call_with_retries(
-                "Modal Sandboxes", lambda: self._boot(options, needed)
-            )
+            process = await call_with_retries("Modal Sandboxes", self._boot)
         except MortalError:
             raise
         except Exception as error:
@@ -114,21 +109,20 @@ class SandboxLink:
                 f"packages: {type(error).__name__}: {error}"
             ) from error
         log = asyncio.create_task(_log(process))
-        works = self._write(process), self._read(process, receive, log)
-        tasks = [asyncio.create_task(self._until_lost(each, ended)) for each in works]
-        self._work = [log, *tasks]
+        works = self._write(process), self._read(process, log)
+        self._work = [log, *(asyncio.create_task(self._until_lost(each)) for each in works)]
 
-    async def _boot(self, options: ModalConfig, needed: Sequence[str]) -> Any:
+    async def _boot(self) -> Any:
         await self._terminate()  # that of an earlier try
-        self._sandbox = await _create(options, needed)
+        self._sandbox = await _create(self._options, self._needed)
         return await self._sandbox.exec.aio("python", "-P", "-c", BOOT, text=False)
 
-    async def _until_lost(self, work: Awaitable[str], ended: Callable[[str], None]) -> None:
+    async def _until_lost(self, work: Awaitable[str]) -> None:
         try:
             how = await work
         except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the link is lost
             how = f"was lost: {type(error).__name__}: {error}"
-        ended(f"its Modal Sandbox {self._sandbox.object_id} {how}")
+        self._ended(f"its Modal Sandbox {self._sandbox.object_id} {how}")
         await self._terminate()
 
     async def _write(self, process: Any) -> str:
@@ -148,18 +142,13 @@ class SandboxLink:
                 await asyncio.sleep(2 * CLOSE_S)  # `_read` says more, if it has ended
                 raise
 
-    async def _read(
-        self,
-        process: Any,
-        receive: Callable[[bytes], None],
-        log: asyncio.Task[str],
-    ) -> str:
+    async def _read(self, process: Any, log: asyncio.Task[str]) -> str:
         output = aiter(process.stdout)
         try:
             while True:
                 async with asyncio.timeout(SILENT_S):
                     content = await anext(output)
-                receive(content)
+                self._receive(content)
         except StopAsyncIteration:
             last = ""
             with contextlib.suppress(Exception):  # that it ended counts
@@ -191,7 +180,7 @@ async def _create(options: ModalConfig, needed: Sequence[str]) -> Any:
     return await modal.Sandbox.create.aio(
         app=await modal.App.lookup.aio(f"{options.app}-sandboxes", create_if_missing=True),
         image=base.uv_pip_install(*needed, *chosen.packages),
-        secrets=[modal.Secret.from_name(name) for name in options.secrets],
+        secrets=secrets_of(options),
         cpu=chosen.cpu,
         memory=chosen.memory_mb,
         region=options.region,

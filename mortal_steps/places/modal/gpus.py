@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from mortal_steps.compute.base import Role
 from mortal_steps.compute.devices import Gpu, gpus_elsewhere
 from mortal_steps.compute.placement import Placement, gpus_per_engine
 from mortal_steps.config import ComputeConfig
@@ -14,6 +17,16 @@ CLUSTERED = ("H100", "H100!", "H200", "B200", "B200+", "B300")
 """GPUs of machines that Modal connects with each other, as far as its guide says."""
 MOST_TOGETHER = 256
 """GPUs that Modal gives a cluster."""
+
+
+def reserved(compute: ComputeConfig, role: Role) -> dict[str, Any]:
+    """Return the options of Modal that reserve what a container of a role has."""
+    gpu = compute.gpu_of(role)
+    return {
+        "gpu": modal_gpu(gpu) if gpu else None,
+        "cpu": compute.cpu_of(role),
+        "memory": compute.memory_mb_of(role),
+    }
 
 
 def gpus_on_modal(plan: PlacePlan, *, samples: bool) -> Placement:

@@ -14,7 +14,7 @@ import math
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -41,6 +41,21 @@ GATHERING_S = 0.005
 RETRY_AFTER_S = 1
 """Seconds after which a client that was told 503 asks again."""
 MOST_SEED = 2**62
+# fmt: off
+NOT_FOLLOWED = (
+    "echo", "tools", "functions", "response_format", "logit_bias", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "structured_outputs", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "best_of", "suffix", "stop_token_ids", "min_tokens",
+    "ignore_eos", "bad_words", "allowed_token_ids",
+)
+# fmt: on
+"""Fields of a request that an answer would have to follow, and does not."""
+NEUTRAL: Mapping[str, Any] = {
+    "response_format": {"type": "text"},
+    "repetition_penalty": 1,
+    "best_of": 1,
+}
+"""Their values without an effect, besides what is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,13 +181,15 @@ class Endpoint(Server):
 
     async def _answers(self, asked: Asked, caller: None, body: Body) -> Sequence[Answer]:
         self._held()
+        check_followed(body)
         prompt_ids = asked.ids or rendered(asked, self._render)
         room = self._engine.max_model_len - len(prompt_ids)
         params = sampling_params(body, room=room, coldest=self._lowest_temperature)
         job = Job(prompt_ids=prompt_ids, seeds=_seeds(body), params=params)
         self._jobs.put(job)
         sampled, version = await asyncio.wrap_future(job.done)
-        return [answer_of(each, prompt_ids, self._tokenizer, version) for each in sampled]
+        stops = () if body.get("include_stop_str_in_output") else params.stop
+        return [answer_of(each, prompt_ids, self._tokenizer, version, stops) for each in sampled]
 
 
 def answer_of(
@@ -180,7 +197,7 @@ def answer_of(
     prompt_ids: Sequence[int],
     tokenizer: Any,
     version: PolicyVersion,
-    stops: Sequence[str] = (),
+    stops: Sequence[str],
 ) -> Answer:
     """Return what was sampled as an answer, whose text ends before the first of the `stops`."""
     text = str(tokenizer.decode(sampled.token_ids, skip_special_tokens=True))
@@ -206,6 +223,14 @@ def rendered(asked: Asked, render: Callable[[Prompt], Sequence[int]]) -> Sequenc
         raise RefusedError(
             f"the prompt cannot be rendered: {type(error).__name__}: {error}"
         ) from None
+
+
+def check_followed(body: Body) -> None:
+    """Raise `RefusedError` for a field that the answer would have to follow, and does not."""
+    for name in NOT_FOLLOWED:
+        value = body.get(name)
+        if value and value != NEUTRAL.get(name):
+            raise RefusedError(f"`{name}` is {value!r:.80}, which is not done here")
 
 
 def _seeds(body: Body) -> list[int]:

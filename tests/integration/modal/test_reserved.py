@@ -2,7 +2,8 @@
 
 import pytest
 
-from mortal_steps.places.modal.deployed import worker_of
+from mortal_steps.errors import ConfigError
+from mortal_steps.places.modal.deployed import for_trial, worker_of
 from mortal_steps.places.modal.detached import for_run
 from tests.support.modal.project import ON_MODAL, project
 
@@ -88,3 +89,28 @@ def test_the_flow_of_a_detached_run_is_in_the_region_of_its_workers(plane, tmp_p
     function.hydrate()
     found = plane.state()["functions"][function.object_id]
     assert found["scheduler_placement"]["regions"] == ["us-east"]
+
+
+def test_a_trial_has_what_a_rollout_worker_has(plane, tmp_path):
+    """The run's secrets above all: a gated model is not read without."""
+    import modal
+
+    modal.Secret.objects.create("trial", {"HF_TOKEN": "a token"}, allow_existing=True)
+    config = project(tmp_path, "tried", *ON_MODAL, *CHOSEN, 'compute.modal.secrets=["trial"]')
+    samples = {"transformers": modal.Function.from_name("mortal", "sample_with_transformers")}
+    rollout = config.rollout.model_copy(update={"engine": "transformers"})
+    function = for_trial(samples, config.compute, rollout)
+    function.hydrate()
+    found = plane.state()["functions"][function.object_id]
+    assert reserved(found) == ("A10", 6.0, 40960)
+    assert found["scheduler_placement"]["regions"] == ["us-east"]
+    secret = modal.Secret.from_name("trial")
+    secret.hydrate()
+    assert secret.object_id in found["secret_ids"]
+
+
+def test_an_engine_that_no_image_has_is_not_tried(tmp_path):
+    config = project(tmp_path, "own", *ON_MODAL)
+    own = config.rollout.model_copy(update={"engine": "own.py:Engine"})
+    with pytest.raises(ConfigError, match=r"rollout\.engine = 'own\.py:Engine': no image on Modal"):
+        for_trial({}, config.compute, own)

@@ -89,6 +89,18 @@ def test_a_seed_gives_the_same_and_a_text_is_tokenized(client, tokenizer):
     assert texts[0] == texts[1] == texts[2]
 
 
+def test_a_text_ends_before_its_stop_string_as_vllms_does(client):
+    body = {"prompt": PROMPT, "temperature": 0, "max_tokens": 8}
+    (whole,) = client.post("/generate", json=body).json()["text"]
+    stop = whole[2:4]
+    found = client.post("/generate", json={**body, "stop": [stop]}).json()
+    kept = {**body, "stop": [stop], "include_stop_str_in_output": True}
+    with_it = client.post("/generate", json=kept).json()
+    before = whole[: whole.index(stop)]
+    assert (found["text"], with_it["text"]) == ([before], [before + stop])
+    assert found["token_ids"] == with_it["token_ids"], "what was sampled is the same"
+
+
 def test_an_openai_client_is_answered(endpoint, tokenizer):
     asked = openai.OpenAI(base_url=f"http://{HOST}:{endpoint.port}/v1", api_key="none")
     said = asked.completions.create(model="policy", prompt=PROMPT, n=2, max_tokens=4)
@@ -145,6 +157,13 @@ def test_nothing_is_sampled_while_weights_are_not_proven(client, endpoint):
         ("/generate", {"prompt": [5], "temperature": -0.1}, "`temperature` is -0.1, "),
         ("/generate", {"prompt": [5], "seed": 2**80}, "`seed` is 1208925819614629174706176, "),
         ("/generate", {"prompt": [5], "stop": [3]}, "`stop` is neither a text"),
+        ("/generate", {"prompt": [5], "ignore_eos": True}, "`ignore_eos` is True, which is not"),
+        ("/v1/completions", {"prompt": [5], "frequency_penalty": 0.5}, "which is not done here"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]},
+            "`tools` is [{'type': 'function'}], which is not done here",
+        ),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(client, path, body, said):

@@ -14,9 +14,11 @@ from tests.support.paths import VLLM_PYTHON
 @pytest.fixture(scope="package")
 def deployed(tmp_path_factory):
     """A plane with the app; containers are offline and their grace periods short. vLLM's image is
-    the environment that has it, that of single-node mode the one of everybody else."""
+    the environment that has it, that of single-node mode the one of everybody else. Containers see
+    this machine's files, so they have a state folder of their own beside the user's."""
     state = tmp_path_factory.mktemp("plane")
     options = ["--env", "HF_HUB_OFFLINE=1", "--preemption-grace", "10", "--timeout-grace", "1"]
+    options += ["--env", f"MORTAL_STATE_DIR={state}/mortal"]
     options += ["--python", f"/opt/vllm={sys.executable}", "--python", f"vllm={VLLM_PYTHON}"]
     with ModalPlane(state, *hidden_sources(), *options) as plane:
         plane.run(sys.executable, "-m", "mortal", "deploy", env={"PREFECT_API_URL": ""})
@@ -26,7 +28,8 @@ def deployed(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plane(deployed):
     """The plane; this process is its client. Between two modules others may be client elsewhere."""
-    with client_environment(deployed):
+    with client_environment(deployed), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MORTAL_STATE_DIR", str(deployed.directory / "mortal"))
         yield deployed
 
 

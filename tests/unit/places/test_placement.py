@@ -151,6 +151,13 @@ def test_a_model_is_tried_and_judged_on_the_gpus_of_its_rollout_workers(monkeypa
     assert trial["actor"].devices == ("0",)
 
 
+def test_a_role_whose_environment_hides_every_gpu_computes_on_the_cpu(monkeypatch):
+    let_there_be(monkeypatch, several(2))
+    hidden = {"local": {"actor": {"env": {"CUDA_VISIBLE_DEVICES": ""}}}}
+    found = config().model_copy(update={"compute": ComputeConfig.model_validate(hidden)})
+    assert addresses(find_placement(found)) == (None, ["0", "1"])
+
+
 def test_seven_devices_have_seven_workers(monkeypatch):
     let_there_be(monkeypatch, several(8))
     seven = config(actor=["0"], devices=[*"1234567"])
@@ -336,6 +343,7 @@ def shared(run):
         (3, {}, None),
         (3, {"devices": ["1,2"]}, None),
         (2, {"devices": ["0", "1"], "num_rollout_workers": 4}, 0.2),
+        (2, {"devices": ["1", "1"]}, 0.45),
         (1, {"actor": ["GPU-0000-0"]}, 0.3),
         (1, {"devices": ["GPU-0000-0"]}, 0.3),
         (2, {"actor": ["GPU-0000-0"]}, None),

@@ -80,8 +80,8 @@ def test_an_engine_without_room_for_one_sequence_is_warned_of(monkeypatch):
     rollout = {"engine": "vllm", "engine_options": {"gpu_memory_utilization": 0.107}}
     told = warnings(settled(rollout=rollout))
     assert "does not start without room for one sequence of 16,384" in told[0]
-    rollout["engine_options"]["max_model_len"] = 2048
-    assert not any("does not start" in each for each in warnings(settled(rollout=rollout)))
+    shorter = settled(rollout=rollout, model={"name_or_path": SMALL, "max_model_len": 2048})
+    assert not any("does not start" in each for each in warnings(shorter))
 
 
 def test_an_engine_that_would_preempt_is_warned_of(monkeypatch):

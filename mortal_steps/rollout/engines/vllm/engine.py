@@ -64,10 +64,7 @@ class VllmEngine(Engine):
         tokenizer: Callable[[], Any],
     ) -> None:
         """vLLM reads the tokenizer itself; `tokenizer` is not called."""
-        self._vllm = library.import_vllm()
-        self.on_cpu = self._vllm.platforms.current_platform.is_cpu()
-        if self.on_cpu:
-            platforms.require_libnuma()
+        self._vllm, self.on_cpu = library.import_vllm()
         self._model_config = read_model_config(model_path, model.trust_remote_code)
         self._tied = bool(self._model_config.get_text_config().tie_word_embeddings)
         self.max_model_len = context_length(self._model_config, model.max_model_len)

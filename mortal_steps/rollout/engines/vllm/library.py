@@ -12,12 +12,14 @@ from typing import Any
 
 from mortal_steps.errors import EngineError, UnusableProcessError
 from mortal_steps.rollout.engines.base import SampledTokens
+from mortal_steps.rollout.engines.vllm.platforms import require_libnuma
 from mortal_steps.types import SamplingParams
 
 
-def import_vllm() -> Any:
+def import_vllm() -> tuple[Any, bool]:
     """Import vLLM, before torch, which reads its log level once, with the environment that both
-    read then. Raises `EngineError`."""
+    read then. Return it, and whether it computes on the CPU. Raises `EngineError` if it, or what it
+    needs on a CPU, is missing."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -35,7 +37,10 @@ def import_vllm() -> Any:
             "interpreter that can with compute.local.rollout.python, or set rollout.engine = "
             "'transformers'"
         ) from error
-    return vllm
+    on_cpu = bool(vllm.platforms.current_platform.is_cpu())
+    if on_cpu:
+        require_libnuma()
+    return vllm, on_cpu
 
 
 def message_of(error: Exception) -> str:

@@ -57,10 +57,7 @@ class VllmScorer:
         temperature: float,
         options: Mapping[str, Any],
     ) -> None:
-        self._vllm = library.import_vllm()
-        self.on_cpu = bool(self._vllm.platforms.current_platform.is_cpu())
-        if self.on_cpu:
-            platforms.require_libnuma()
+        self._vllm, self.on_cpu = library.import_vllm()
         config = read_model_config(folder, model.trust_remote_code)
         settings = config.get_text_config()
         self.vocabulary = int(settings.vocab_size)
