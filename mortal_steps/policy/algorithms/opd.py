@@ -189,6 +189,5 @@ class Opd(TrlAlgorithm, extra="forbid"):
         return dataclasses.replace(rollout, teacher_logprobs=said.packed())
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what means nothing here, where it has another value than its
-        default: a run's own config.toml holds every key."""
+        """See `check_no_rewards`."""
         check_no_rewards(training, self.type)

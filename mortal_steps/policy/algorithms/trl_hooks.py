@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,14 @@ TrainerClass = type[Any]
 """A trainer of TRL's, or a class derived from one."""
 SCORES = "SEQ_CLS"
 """PEFT's name for what a model does that gives a text a score."""
+
+
+def changed(training: TrainingConfig, keys: Iterable[str]) -> dict[str, Any]:
+    """Return those of these keys of `[training]` that have another value than their default: a
+    run's own config.toml holds every key."""
+    values = {key: getattr(training, key) for key in keys}
+    fields = type(training).model_fields
+    return {key: value for key, value in values.items() if value != fields[key].default}
 
 
 class TrlHooks(Algorithm):

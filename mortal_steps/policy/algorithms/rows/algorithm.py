@@ -17,7 +17,7 @@ from mortal_steps.policy.algorithms.rows.epochs import (
     num_micro_batches,
     num_steps,
 )
-from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks, changed
 from mortal_steps.policy.batches.prepared_rows import PreparedRows
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
@@ -101,15 +101,12 @@ class RowsAlgorithm(TrlHooks):
         return AutoModelForCausalLM.from_pretrained(folder)
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for keys of `[training]` that mean nothing to rows, where they have
-        another value than their default: a run's own config.toml holds every key."""
-        for key in OF_COMPLETIONS:
-            value = getattr(training, key)
-            if value != type(training).model_fields[key].default:
-                raise ConfigError(
-                    f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
-                    "of the dataset, and nothing is sampled or rewarded; leave it out"
-                )
+        """Raise `ConfigError` for what means nothing to rows, or contradicts itself."""
+        for key, value in changed(training, OF_COMPLETIONS).items():
+            raise ConfigError(
+                f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
+                "of the dataset, and nothing is sampled or rewarded; leave it out"
+            )
         if getattr(built, "precompute_ref_log_probs", False) and built.sync_ref_model:
             raise ConfigError(
                 "training.trl.precompute_ref_log_probs = true asks the reference model before "
