@@ -7,7 +7,7 @@ from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights
-from mortal_steps.models.shape import find_shape
+from mortal_steps.policy.algorithms.shared_tokens import check_sizes
 
 
 def check_teacher(teacher: ModelConfig, student: ModelConfig, data: DataConfig) -> None:
@@ -22,15 +22,12 @@ def check_teacher(teacher: ModelConfig, student: ModelConfig, data: DataConfig) 
         folder = Path(teacher.name_or_path)
         check_folder(folder, called=TEACHER, whole=False)
         check_listed_weights(folder, called=TEACHER)
-    theirs, ours = find_shape(teacher), find_shape(student)
-    if theirs is None or ours is None or theirs.vocabulary == ours.vocabulary:
-        return  # where they are not known, TRL compares them in the actor
-    raise ConfigError(
-        f"{TEACHER} = {teacher.name_or_path!r} has a vocabulary of {theirs.vocabulary:,} tokens, "
-        f"and the student ({'[model.new]' if student.new else student.name_or_path}) one of "
-        f"{ours.vocabulary:,}. Distillation compares their distributions over all tokens; choose "
-        "a teacher with the student's vocabulary"
+    # Where they are not known, TRL compares them in the actor.
+    remedy = (
+        "Distillation compares their distributions over all tokens; choose a teacher with the "
+        "student's vocabulary"
     )
+    check_sizes(student, teacher, called=TEACHER, remedy=remedy)
 
 
 def check_judged(rewards: RewardsConfig, algorithm: str) -> None:

@@ -16,7 +16,7 @@ from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.section import LocalPath, Section
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import model_folder
-from mortal_steps.policy.algorithms.shared_tokens import check_sizes, check_tokens
+from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass, TrlHooks, changed
 from mortal_steps.policy.plan import TrainerPlan
@@ -72,12 +72,6 @@ class Distillation(TrlAlgorithm, extra="forbid"):
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:
         idle = super().check(plan)
         check_tokens(plan.model, self.teacher_model, called="algorithm.teacher")
-        check_sizes(
-            *(plan.model, self.teacher_model),
-            called="algorithm.teacher",
-            remedy="TRL's distillation compares the probabilities of all of them. Choose a teacher "
-            "with as many, or set algorithm.type = 'opd', which compares those of a few tokens",
-        )
         return idle
 
     def trainer_class(self) -> TrainerClass:

@@ -158,8 +158,7 @@ class Opd(TrlAlgorithm, extra="forbid"):
                 check_sizes(
                     *(plan.model, each.model),
                     called=called,
-                    remedy="it has no tokenizer to compare; choose a teacher with the student's "
-                    "tokens",
+                    remedy="It has no tokenizer; choose a teacher with the student's tokens",
                 )
         return idle
 

@@ -22,7 +22,7 @@ def check_tokens(student: ModelConfig, teacher: ModelConfig, *, called: str) -> 
     ids = min(token_id for _, token_id in different)
     raise ConfigError(
         f"{called} = {teacher.name_or_path!r}: its tokenizer is not the student's "
-        f"({'[model.new]' if student.new else student.name_or_path}): token {ids} is "
+        f"({_named(student)}): token {ids} is "
         f"{theirs.convert_ids_to_tokens(ids)!r} to it and {ours.convert_ids_to_tokens(ids)!r} to "
         "the student. Distillation compares the two at each token; choose a teacher of the same "
         "family"
@@ -37,5 +37,9 @@ def check_sizes(student: ModelConfig, teacher: ModelConfig, *, called: str, reme
         return
     raise ConfigError(
         f"{called} = {teacher.name_or_path!r} has a vocabulary of {theirs.vocabulary:,} tokens, "
-        f"and the student's has {ours.vocabulary:,}; {remedy}"
+        f"and the student ({_named(student)}) one of {ours.vocabulary:,}. {remedy}"
     )
+
+
+def _named(student: ModelConfig) -> str:
+    return "[model.new]" if student.new else student.name_or_path

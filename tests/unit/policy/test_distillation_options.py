@@ -1,7 +1,6 @@
 """What reaches TRL's DistillationConfig, and what distillation has not and says so."""
 
 import pytest
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mortal_steps.config import NewModelConfig
 from mortal_steps.errors import ConfigError
@@ -129,18 +128,6 @@ def test_a_teacher_with_other_tokens_is_refused(tmp_path, teacher):
     build_model(tmp_path, NewModelConfig(alphabet=NewModelConfig().alphabet[::-1]), seed=0)
     config = distilled(str(tmp_path), model={"name_or_path": teacher})
     told = (str(tmp_path), teacher, "token 3 is '\\n' to it and 'a' to the student")
-    with refused(ConfigError, *told):
-        algorithm_of(config.algorithm).check(Plan(config).trainer)
-
-
-def test_a_teacher_with_more_embeddings_than_tokens_is_refused(tmp_path, teacher):
-    """As Qwen2.5 has them: 151,936 in a small model, 152,064 in a large one, tokens the same."""
-    model = AutoModelForCausalLM.from_pretrained(teacher)
-    model.resize_token_embeddings(80)
-    model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(teacher).save_pretrained(tmp_path)
-    config = distilled(str(tmp_path), model={"name_or_path": teacher})
-    told = (f"algorithm.teacher = '{tmp_path}'", "80 tokens", "the student's has 77", "'opd'")
     with refused(ConfigError, *told):
         algorithm_of(config.algorithm).check(Plan(config).trainer)
 
