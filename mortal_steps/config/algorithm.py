@@ -46,18 +46,14 @@ class AlgorithmConfig(Section, extra="allow"):
         """The model beside the trained one that it learns from, if there is one."""
         return None
 
-    def with_teacher_at(self, commit: str) -> Self:
-        """Return the same with the commit of the teacher, which is on the hub."""
-        raise NotImplementedError(f"{type(self).__name__} has no teacher")
-
     def teacher_terms(self, temperature: float) -> tuple[RewardTerm, ...]:
         """Return the teachers that reward workers run, which say log-probabilities of the tokens
         that were sampled at this temperature."""
         return ()
 
     def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> Self:
-        """Return the same with the commits of these teachers, which `commit_of` returns for a name
-        and a model; None: as it is."""
+        """Return the same with the commits of its teachers, which `commit_of` returns for the key
+        of each, such as `algorithm.teacher`, and its model; None: as it is."""
         return self
 
 

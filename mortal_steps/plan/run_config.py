@@ -266,12 +266,6 @@ class RunConfig(Section):
         scoring += [own[name] for name in sorted(own)]
         return [term.source for each in scoring for term in each.all_terms if term.source]
 
-    def with_teacher_at(self, commit: str | None) -> RunConfig:
-        """Return the same with the commit of a teacher on the hub; None: as it is."""
-        if commit is None:
-            return self
-        return self.model_copy(update={"algorithm": self.algorithm.with_teacher_at(commit)})
-
     def without_teachers(self) -> RunConfig:
         """Return the same for judging models by rewards, with which teachers have nothing to do."""
         if not self.algorithm.teacher_terms(self.rollout.temperature):
@@ -288,7 +282,7 @@ class RunConfig(Section):
     def with_teacher_commits(
         self, commit_of: Callable[[str, ModelConfig], str | None]
     ) -> RunConfig:
-        """Return the same with the commits of teachers that reward workers run."""
+        """Return the same with the commits of its teachers; see `AlgorithmConfig.pinned`."""
         return self.model_copy(update={"algorithm": self.algorithm.pinned(commit_of)})
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:

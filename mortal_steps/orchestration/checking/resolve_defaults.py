@@ -9,7 +9,6 @@ from typing import Any
 from mortal_steps.compute.interpreters import rollout_interpreter
 from mortal_steps.compute.placement import Placement, have_bfloat16
 from mortal_steps.config import ComputeConfig, ModelConfig, RolloutConfig, TrainingConfig
-from mortal_steps.config.algorithm import TEACHER, AlgorithmConfig
 from mortal_steps.config.rollout import SamplingType
 from mortal_steps.config.training import Published
 from mortal_steps.models.hub import find_commit, find_hub_file, is_hub_model
@@ -91,8 +90,7 @@ def pinned_now(config: RunConfig) -> RunConfig:
     """Return the same with models of the hub that score or teach at the commits of now; raises as
     `find_commit`."""
     config = config.with_reward_commits(_find_reward_commit)
-    config = config.with_teacher_at(_find_teacher_commit(config.algorithm))
-    return config.with_teacher_commits(_find_commit_of_teacher)
+    return config.with_teacher_commits(_find_teacher_commit)
 
 
 def _find_reward_commit(model: ModelConfig) -> str | None:
@@ -100,24 +98,9 @@ def _find_reward_commit(model: ModelConfig) -> str | None:
     return find_commit(model, called="rewards: model", revised="rewards: revision")
 
 
-def _find_teacher_commit(algorithm: AlgorithmConfig) -> str | None:
-    """Return the commit of a teacher's revision now; raises as `find_commit`. None without one."""
-    teacher = algorithm.teacher_model
-    if teacher is None:
-        return None
-    return find_commit(teacher, called=TEACHER, revised="algorithm.teacher.revision")
-
-
-def _find_commit_of_teacher(name: str, model: ModelConfig) -> str | None:
-    """Return the commit now of a teacher that reward workers run; raises as `find_commit`."""
-    key = f"algorithm.teachers.{name}"
+def _find_teacher_commit(key: str, model: ModelConfig) -> str | None:
+    """Return the commit of a teacher's revision now; raises as `find_commit`."""
     return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")
-
-
-def _teacher_commit_of(algorithm: AlgorithmConfig, begun: AlgorithmConfig) -> str | None:
-    """Return the commit with which a run has begun, of the teacher that `algorithm` names."""
-    teacher = algorithm.teacher_model
-    return commit_before(teacher, begun.teacher_model) if teacher else None
 
 
 def commit_before(model: ModelConfig, before: ModelConfig | None) -> str | None:
@@ -269,15 +252,9 @@ def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
 
     values = begun.model_dump()
     config = config.with_reward_commits(commit_of)
-    config = config.with_teacher_at(_teacher_commit_of(config.algorithm, begun.algorithm))
-    terms = begun.algorithm.teacher_terms(begun.rollout.temperature)
-    teachers = {term.name: term.source for term in terms}
-
-    def commit_of_teacher(name: str, model: ModelConfig) -> str | None:
-        before = teachers.get(f"teacher-{name}")
-        return commit_before(model, before)
-
-    config = config.with_teacher_commits(commit_of_teacher)
+    teachers: dict[str, ModelConfig] = {}
+    begun.algorithm.pinned(teachers.__setitem__)  # it asks for each of them
+    config = config.with_teacher_commits(lambda key, its: commit_before(its, teachers.get(key)))
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

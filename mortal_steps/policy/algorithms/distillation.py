@@ -5,7 +5,7 @@ tests/integration/policy/test_distillation_parity.py compares all of it, bit for
 `DistillationTrainer.train()`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -65,7 +65,8 @@ class Distillation(TrlAlgorithm, extra="forbid"):
     def teacher_model(self) -> ModelConfig:
         return self.teacher.model
 
-    def with_teacher_at(self, commit: str) -> Self:
+    def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> Self:
+        commit = commit_of("algorithm.teacher", self.teacher_model) or self.teacher.revision
         teacher = self.teacher.model_copy(update={"revision": commit})
         return self.model_copy(update={"teacher": teacher})
 

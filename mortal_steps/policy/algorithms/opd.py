@@ -125,11 +125,10 @@ class Opd(TrlAlgorithm, extra="forbid"):
         return self
 
     def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> Self:
-        commits = {name: commit_of(name, each.model) for name, each in self.teachers.items()}
-        teachers = {
-            name: each.model_copy(update={"revision": commits[name] or each.revision})
-            for name, each in self.teachers.items()
-        }
+        teachers = {}
+        for name, each in self.teachers.items():
+            commit = commit_of(f"algorithm.teachers.{name}", each.model) or each.revision
+            teachers[name] = each.model_copy(update={"revision": commit})
         return self.model_copy(update={"teachers": teachers})
 
     def teacher_terms(self, temperature: float) -> tuple[RewardTerm, ...]:
