@@ -18,7 +18,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass, TrlHooks, changed
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks, changed
 from mortal_steps.policy.plan import TrainerPlan
 
 OF_REWARDS = ("scale_rewards", "loss_type", "epsilon", "epsilon_high", "num_iterations")
@@ -74,12 +74,6 @@ class Distillation(TrlAlgorithm, extra="forbid"):
         idle = super().check(plan)
         check_tokens(plan.model, self.teacher_model, called="algorithm.teacher")
         return idle
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import DistillationTrainer
-
-        trainer: TrainerClass = DistillationTrainer
-        return trainer
 
     def options(self) -> dict[str, Any]:
         loading = {"dtype": self.teacher.dtype, "trust_remote_code": self.teacher.trust_remote_code}

@@ -12,7 +12,7 @@ from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass, changed
+from mortal_steps.policy.algorithms.trl_hooks import changed
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 LACKING = {
@@ -42,12 +42,6 @@ class RLOO(TrlAlgorithm, extra="forbid"):
         if ends is not None and ends[0] >= ends[1]:
             raise ValueError("the first number, the lowest reward, must be below the second")
         return ends
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import RLOOTrainer
-
-        trainer: TrainerClass = RLOOTrainer
-        return trainer
 
     def options(self) -> dict[str, Any]:
         """Return the options of RLOOConfig that GRPOConfig does not have."""

@@ -34,9 +34,12 @@ class TrlHooks(Algorithm):
     """PEFT's name for what the trained model does."""
 
     def trainer_class(self) -> TrainerClass:
-        """Return the trainer: TRL's own, or a class derived from it with, for example, another
-        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
-        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
+        """Return the trainer: TRL's own that takes `trl_config`, or a class derived from it with,
+        for example, another `_compute_loss`. It has the algorithm, with its settings, as
+        `self.algorithm`."""
+        from mortal_steps.policy.algorithms.stepping.trls import trainer_of  # imports TRL
+
+        return trainer_of(self.trl_config)
 
     def options(self) -> dict[str, Any]:
         """Return the options of TRL's configuration that the algorithm's own settings decide."""
