@@ -35,6 +35,7 @@ class Atropos(TrlAlgorithm, extra="forbid"):
 
     trl_config: ClassVar[str] = "GRPOConfig"
     trains_on = Rows
+    pads_left: ClassVar[bool] = False
     type: Annotated[str, STATE] = "atropos"
     clip_eps: float = Field(0.2, gt=0)
     """Clipping range of the probability ratio."""

@@ -33,6 +33,9 @@ class TrlHooks(Algorithm):
     task: ClassVar[str] = "CAUSAL_LM"
     """PEFT's name for what the trained model does."""
 
+    pads_left: ClassVar[bool] = True
+    """Whether what is padded of a batch is padded before the text, as TRL pads prompts."""
+
     def trainer_class(self) -> TrainerClass:
         """Return the trainer: TRL's own that takes `trl_config`, or a class derived from it with,
         for example, another `_compute_loss`. It has the algorithm, with its settings, as

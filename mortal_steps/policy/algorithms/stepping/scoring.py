@@ -12,7 +12,6 @@ from torch import nn
 from mortal_steps.config.rollout import HALF_PRECISION_TOLERANCE, TOLERANCE
 from mortal_steps.models.model_class import check_known
 from mortal_steps.policy import private
-from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.model_files.merging import is_quantized
 from mortal_steps.policy.ranks.parts import is_dealt_out
 
@@ -90,9 +89,8 @@ def padding_warnings(trainer: Any) -> list[str]:
     TRL pads prompts on the left, and gives the model a mask but no positions. Models with learned
     positions (GPT-2) count the padding, and some recurrent ones (RWKV) read it: they are trained
     with other log-probabilities than their own, without an error. Leaves training mode as it is.
-    Of an algorithm that makes its micro-batches by itself, nothing is said.
     """
-    if trainer.algorithm.trains_on is not ScoredRollouts:
+    if not trainer.algorithm.pads_left:
         return []
     models = (trainer.model, getattr(trainer, "teacher_model", None))
     return [found for model in models if model and (found := _padding_warning(trainer, model))]
