@@ -4,10 +4,10 @@
                                                          every K: evaluate, checkpoint
 
 The flow and its tasks are async and fan out by `asyncio.gather`; between them travel references.
-The loop is in training.py, and where a step's rollouts come from in rollouts.py; here stands what
-Prefect has to do with it. Starting, retrying and resuming are the same: open the run, go on at its
-manifest's step. That step advances when everything about a step is done, so what a kill cuts off is
-asked for again, and whoever has done it already answers from the store.
+The loop is in training.py, and a step's batch comes from mortal_steps/orchestration/batch_sources;
+here stands what Prefect has to do with it. Starting, retrying and resuming are the same: open the
+run, go on at its manifest's step. That step advances when everything about a step is done, so what
+a kill cuts off is asked for again, and whoever has done it already answers from the store.
 """
 
 import signal

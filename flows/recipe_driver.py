@@ -29,7 +29,7 @@ from mortal_steps.recipes.report.markdown import recipe_page
 from mortal_steps.recipes.report.page import RecipePage
 from mortal_steps.recipes.stages import Product
 from mortal_steps.recipes.standings import Standings
-from mortal_steps.runs.argument import recipe_argument
+from mortal_steps.runs.argument import run_argument
 from mortal_tasks.gpu_slots import GpuSlots
 from mortal_tasks.recipe import RECIPE_TAG, UID_TAG, asked_at
 from mortal_tasks.reporter import PageArtifact
@@ -283,7 +283,7 @@ class RecipeDriver:
     @property
     def _resume(self) -> str:
         """The command that goes on with the recipe."""
-        return f"mortal resume {recipe_argument(self._recipe.runs_dir, self._recipe.name)}"
+        return f"mortal resume {run_argument(self._recipe.runs_dir / self._recipe.name)}"
 
     def _headline(self, name: str) -> str:
         product = self._found[name].product

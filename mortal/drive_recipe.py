@@ -18,7 +18,7 @@ from mortal_steps.recipes.recipe import only as only_these
 from mortal_steps.recipes.record import RecipeFolder, find_recipe, working_dir_of
 from mortal_steps.recipes.same_name import check_name, note_file
 from mortal_steps.report.summary import PAGE
-from mortal_steps.runs.argument import recipe_argument
+from mortal_steps.runs.argument import run_argument
 
 
 def drive_recipe(
@@ -105,7 +105,7 @@ def _run_flow(config: RecipeConfig, only: list[str], server: str, *, goes_on: bo
             raise
         raise ServerError(
             f"the Prefect server at {server} went away ({error}); once it is back, `mortal resume "
-            f"{recipe_argument(Path(config.runs_dir), config.name)}` goes on"
+            f"{run_argument(Path(config.runs_dir) / config.name)}` goes on"
         ) from error
     finally:
         APILogHandler().flush()

@@ -16,7 +16,7 @@ import typer
 
 from mortal_steps.errors import StoreError, TransientError
 from mortal_steps.report.status import RunStatus, status_of
-from mortal_steps.runs.argument import recipe_argument, run_argument
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import LeaseRecord, read_lease
 from mortal_steps.runs.run import Run, find_run
 
@@ -51,7 +51,7 @@ def stop_recipe(runs_dir: Path, name: str, patience_s: float) -> str:
         os.kill(driver.pid, signal.SIGINT)
     except PermissionError as error:
         raise StoreError(f"process {driver.pid}, which drives recipe {name}: {error}") from error
-    named = recipe_argument(runs_dir, name)
+    named = run_argument(runs_dir / name)
     _wait_for_end(named, driver, lambda: read_lease(folder.store), patience_s)
     record = folder.read()
     return record.status if record else "stopped"

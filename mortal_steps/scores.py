@@ -1,6 +1,6 @@
 """Reward functions by name, and a completion's reward: the weighted sum of their scores."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mortal_steps.config import RewardsConfig
 from mortal_steps.types import RewardedShard
@@ -33,6 +33,12 @@ def weighted_sum(scores: Mapping[str, float | None], weights: Mapping[str, float
     in training, if all abstained."""
     scored = [weights[name] * score for name, score in scores.items() if score is not None]
     return sum(scored) if scored else None
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of what was scored; None where nothing was."""
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None
 
 
 def differ(low: float, high: float) -> bool:

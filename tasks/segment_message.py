@@ -3,11 +3,11 @@
 steps 10-19: reward 0.062, 0.5 s/step; train_step 41 %, generate 31 %, reward 12 %
 """
 
-from mortal_steps.report.status import mean_reward
 from mortal_steps.report.timings import STAGES_OF_A_STEP, stage_rows
 from mortal_steps.report.units import number
 from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import mean_of
 
 MOST_STAGES = 3
 
@@ -24,7 +24,7 @@ def segment_message(run: Run, first: int, last: int, took_s: float | None) -> st
     if not rows:
         return f"{segment_name(first, last)}: none is done"
     name = "loss" if learns_without_rewards(rows[-1]) else "reward"
-    parts = [f"{name} {number(mean_reward([row.get(name) for row in rows]))}"]
+    parts = [f"{name} {number(mean_of(row.get(name) for row in rows))}"]
     if took_s is not None:
         parts.append(f"{took_s / len(rows):.2g} s/step")
     done = first + len(rows) - 1

@@ -69,10 +69,7 @@ def grade(
 
     from mortal.terminal.grades import show_grades
     from mortal_steps.orchestration.trials.grading import Grading, write_rows
-    from mortal_steps.orchestration.trials.opening import (
-        passing_workers,
-        settings_of_trial,
-    )
+    from mortal_steps.orchestration.trials.opening import settings_of_trial
     from mortal_steps.orchestration.trials.trial import all_problems
     from mortal_steps.plan.loader import load_config
     from mortal_steps.plan.parts import Plan
@@ -91,13 +88,9 @@ def grade(
         folder, name = split_run(run_id, Path(settings.runs_dir))
         model = folder_of_trained(find_run(folder, name))
         settings = settings.of_finished_model()
-    plan = Plan(settings)
     waiting(f"sampling {len(problems):,} problems, {num_completions} completions of each")
     grading = Grading(
-        plan,
-        passing_workers(plan.workers),
-        problems,
-        settings.sampling,
+        *(Plan(settings).workers, problems, settings.sampling),
         num_generations=num_completions,
         problems_per_shard=settings.problems_per_shard,
         runs_dir=Path(settings.runs_dir),

@@ -52,8 +52,8 @@ class AlgorithmConfig(Section, extra="allow"):
         return ()
 
     def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> Self:
-        """Return the same with the commits of its teachers, which `commit_of` returns for the key
-        of each, such as `algorithm.teacher`, and its model; None: as it is."""
+        """Return the same with the commits of its teachers on the hub, which `commit_of` returns
+        for a teacher's table and its model; None: as it is."""
         return self
 
 

@@ -17,9 +17,7 @@ from mortal_steps.environments.messages import (
 from mortal_steps.environments.processes.cell import Failed
 from mortal_steps.environments.processes.cells import Cells
 from mortal_steps.environments.processes.faults import answers_of
-from mortal_steps.environments.processes.host import (
-    described,
-)
+from mortal_steps.environments.processes.host import described
 from mortal_steps.environments.recorded import RecordedEpisodes
 from mortal_steps.environments.rounds import Running, add_all_answers, sample_turns
 from mortal_steps.environments.scoring import check_most_succeeded, score_episodes

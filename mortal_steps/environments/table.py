@@ -7,7 +7,7 @@ ENVIRONMENTS = Registry(
     "environment.type",
     simple(
         {
-            TRL: "mortal_steps.environments.kinds.trl:TrlEnvironment",
+            TRL: "mortal_steps.config.environment:EnvironmentConfig",
             "agent": "mortal_steps.environments.kinds.agent:AgentEnvironment",
             "gem": "mortal_steps.environments.kinds.gem:GemEnvironment",
             "openenv": "mortal_steps.environments.kinds.openenv:OpenEnvEnvironment",

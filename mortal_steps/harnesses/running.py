@@ -1,6 +1,7 @@
 """Lets a harness, in a process of its own, ask the engine of a rollout worker."""
 
 import contextlib
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -10,7 +11,7 @@ from mortal_steps.errors import HarnessError, WorkerError
 from mortal_steps.harnesses.handler import Found
 from mortal_steps.harnesses.server import PolicyServer
 from mortal_steps.hosts.base import HostLostError
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.process import HostProcess, without_proxy
 from mortal_steps.rollout.engines.base import Engine
 from mortal_steps.rollout.http.server import HOST
 from mortal_steps.rollout.plan import SamplerPlan
@@ -49,6 +50,7 @@ def ask_harness(
         {"name": request.name, "harness": harness},
         passed_on=plan.tools.passed_on,
         before_start=before_start,
+        variables=without_proxy(os.environ),
     )
     policy = Policy(
         base_url=f"http://{HOST}:{server.port}/v1",

@@ -95,7 +95,10 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, Mapping):
-        return {storable(key): _clean(item) for key, item in value.items()}
+        return {
+            storable(key) if isinstance(key, str) else key: _clean(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -3,6 +3,7 @@ forked. What it starts ends with it (`Child`)."""
 
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from mortal_steps.system.frames import Construct
 from mortal_steps.system.processes import ending
 
 PATH = "PYTHONPATH"
+LOOPBACK = "127.0.0.1"
 
 ORCHESTRATION = ("PREFECT_", "MODAL_")
 """Prefixes of variables that control the run: its server, and the account on which it runs."""
@@ -155,6 +157,7 @@ class HostProcess(Host):
                 env = {**visible_environment(os.environ, self._passed_on), **self._variables}
                 folder = "" if self._python is None else _folder_of_package()
                 if folder:
+                    opened.callback(shutil.rmtree, folder, ignore_errors=True)
                     env[PATH] = os.pathsep.join(filter(None, (folder, env.get(PATH))))
                 python = self._python or sys.executable
                 self._child = Child(
@@ -199,4 +202,12 @@ def visible_environment(environment: Mapping[str, str], named: Collection[str]) 
         name: value
         for name, value in environment.items()
         if name in named or not (name in CREDENTIALS or name.startswith(ORCHESTRATION))
+    }
+
+
+def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables by which HTTP clients reach this machine without a proxy."""
+    return {
+        name: ",".join(filter(None, (environment.get(name), LOOPBACK)))
+        for name in ("NO_PROXY", "no_proxy")
     }

@@ -27,7 +27,7 @@ from mortal_steps.hosts.answers import HostAnswer, encode_answer, sent_error
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.connections import Connections
 from mortal_steps.hosts.forked import ForkedHost
-from mortal_steps.hosts.process import PATH, HostProcess, visible_environment
+from mortal_steps.hosts.process import LOOPBACK, PATH, HostProcess, visible_environment
 from mortal_steps.system.child import Child
 from mortal_steps.system.resources import raise_file_limit
 
@@ -58,7 +58,6 @@ REACH = "reach"
 """Method of a fork that is the relay's."""
 HOST = 0
 """Number of the host among its forks."""
-LOOPBACK = "127.0.0.1"
 BACKLOG = 2048
 
 logger = logging.getLogger(__name__)
@@ -128,10 +127,11 @@ class Relay:
         orders.put(order)
 
     def end(self, process: int) -> None:
-        """End a fork."""
+        """End a fork, unless it has been ended already: two threads may say so at once."""
         if process in self._forks:
             self._forks[process].kill()
-        self._orders.pop(process).put(None)
+        if (orders := self._orders.pop(process, None)) is not None:
+            orders.put(None)
 
     def received(self, number: int, content: bytes) -> None:
         """Pass on what arrived for a connection; nothing is its end."""

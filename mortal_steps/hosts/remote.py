@@ -27,12 +27,12 @@ from mortal_steps.hosts.answers import (
 )
 from mortal_steps.hosts.base import Announced, HostLostError
 from mortal_steps.hosts.connections import Connections
+from mortal_steps.hosts.process import LOOPBACK
 from mortal_steps.hosts.relay import (
     ANSWER,
     CODE,
     CONTENT,
     HOST,
-    LOOPBACK,
     LOST,
     OPENED,
     PROJECT,

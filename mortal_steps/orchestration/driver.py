@@ -7,6 +7,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.compute.roles import worker_specs
@@ -96,17 +97,8 @@ async def _workers(
     local: Callable[..., Compute],
 ) -> AsyncIterator[Compute]:
     """Yield the run's workers, where the configuration places them; they end with the block."""
-    plans = run.plan.workers
-    specs = worker_specs(
-        plans,
-        run_dir=run.store.root.absolute(),
-        fingerprint=run.info.fingerprint,
-        model_path=first_model(run.store, plans.actor, run.info.dataset_fingerprint),
-        num_steps=run.info.num_steps,
-        rounding=run.info.rounding,
-    )
     place = place_of(run.plan.place)
-    found = place.placement(samples=has_samplers(plans))
+    found = place.placement(samples=has_samplers(run.plan.workers))
     if found.gpus:
         logger.info("placement: %s", placement_in_words(found))
     if run.config.compute.place.shares_files:
@@ -119,11 +111,26 @@ async def _workers(
         inherited=lease.filenos(),
     )
     try:
-        wanted = WantedWorkers(run=run, lease=lease, specs=specs, here=here, on_stop=on_stop)
+        wanted = WantedWorkers(
+            run=run, lease=lease, specs=specs_of(run), here=here, on_stop=on_stop
+        )
         async with place.workers(wanted) as compute:
             yield compute
     finally:
         shared_memory.remove_folder(run.store.root)
+
+
+def specs_of(run: Run) -> dict[Role, WorkerSpec]:
+    """Return the workers of a run on this machine."""
+    plans, info = run.plan.workers, run.info
+    return worker_specs(
+        plans,
+        run_dir=run.store.root.absolute(),
+        fingerprint=info.fingerprint,
+        model_path=first_model(run.store, plans.actor, info.dataset_fingerprint),
+        num_steps=info.num_steps,
+        rounding=info.rounding,
+    )
 
 
 def _log_ignored(run: Run) -> None:

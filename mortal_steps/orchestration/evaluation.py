@@ -29,40 +29,6 @@ Call = Callable[..., Awaitable[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldOut:
-    """Held-out problems, and how they are sampled."""
-
-    problems: FileRef
-    """Record of `list[Problem]`."""
-    bounds: Sequence[tuple[int, int]]
-    """Half-open ranges of them, one for each shard."""
-    sampling: SamplingParams
-    num_generations: int
-    """Completions of each problem."""
-    first_shard: int = 0
-    name: str = ""
-    """Of the set with settings of its own that they are, if they are one."""
-
-    def requests(self, step: int, weights: WeightsRef, folder: str) -> list[GenerateRequest]:
-        return [
-            GenerateRequest(
-                stage="evaluate",
-                step=step,
-                shard=shard,
-                problems=self.problems,
-                start=start,
-                stop=stop,
-                num_generations=self.num_generations,
-                sampling=self.sampling,
-                weights=weights,
-                output=shard_file(folder, "generations", shard),
-                eval_set=self.name,
-            )
-            for shard, (start, stop) in enumerate(self.bounds, self.first_shard)
-        ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Scored:
     """What the workers have answered in an evaluation."""
 
@@ -75,32 +41,18 @@ class Scored:
 class WholeEvaluation:
     """All that an evaluation asks for."""
 
-    parts: Sequence[HeldOut]
-    harnesses: Sequence[str]
-    max_tokens: int
-    """Most tokens of a completion that a harness asks for, by default."""
+    shards: Sequence[GenerateRequest]
+    harnesses: Sequence[HarnessRequest]
 
-    async def score(self, call: Call, step: int, weights: WeightsRef, folder: str) -> Scored:
-        """Sample and score every shard with `weights` into `folder`, and ask the harnesses; `call`
-        asks a worker. Raises its error once all have ended: who tries again finds what they have
-        committed, and samples none of it beside them."""
-        sampling = [each for part in self.parts for each in part.requests(step, weights, folder)]
-        asking = {
-            name: HarnessRequest(
-                name=name,
-                step=step,
-                shard=number,
-                weights=weights,
-                max_tokens=self.max_tokens,
-                output=harness_file(folder, name),
-            )
-            for number, name in enumerate(self.harnesses, len(sampling))
-        }
+    async def score(self, call: Call, folder: str) -> Scored:
+        """Sample and score every shard into `folder`, and ask the harnesses; `call` asks a worker.
+        Raises its error once all have ended: who tries again finds what they have committed, and
+        samples none of it beside them."""
         # Harnesses first: they take long, and have a worker each.
         asked = {
-            name: asyncio.create_task(_ask_harness(call, each)) for name, each in asking.items()
+            each.name: asyncio.create_task(_ask_harness(call, each)) for each in self.harnesses
         }
-        scoring = [asyncio.create_task(_score_shard(call, each, folder)) for each in sampling]
+        scoring = [asyncio.create_task(_score_shard(call, each, folder)) for each in self.shards]
         await asyncio.gather(*asked.values(), *scoring, return_exceptions=True)
         return Scored(
             shards=[each.result() for each in scoring],
@@ -127,14 +79,14 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
     """Sample, score and average the held-out problems, and ask the harnesses; `call` asks a
     worker."""
     config, info, held_out = run.config, run.info, held_out_sets(run)
+    folder = f"evaluations/{step:06d}"
     whole = whole_evaluation(
-        held_out,
-        step,
+        *(held_out, step, weights, folder),
         problems=info.eval_problems,
         num_shards=config.num_shards,
         sampling=config.eval_sampling,
     )
-    scored = await whole.score(call, step, weights, f"evaluations/{step:06d}")
+    scored = await whole.score(call, folder)
     shards, store = scored.shards, run.store
     rewarded = [store.read_record(shard.file, RewardedShard) for shard in shards]
     answers = {n: store.read_record(a.file, HarnessAnswer) for n, a in scored.harnesses.items()}
@@ -158,30 +110,47 @@ async def evaluate(run: Run, call: Call, step: int, weights: WeightsRef) -> Eval
 def whole_evaluation(
     held_out: HeldOutSets,
     step: int,
+    weights: WeightsRef,
+    folder: str,
     *,
     problems: FileRef,
     num_shards: int,
     sampling: SamplingParams,
 ) -> WholeEvaluation:
-    """Return all that an evaluation after `step` steps asks for; `sampling` is that of sets without
-    settings of their own."""
-    evaluation, parts, first = held_out.evaluation, list[HeldOut](), 0
+    """Return all that an evaluation of `weights` after `step` steps asks for, with answers in
+    `folder`. `problems` is the record of those held out; `sampling` is that of sets without
+    settings of their own, and its `max_tokens` the default of harnesses."""
+    evaluation, shards = held_out.evaluation, list[GenerateRequest]()
     for part in held_out.parts(step):
         own, count = evaluation.problem_sets.get(part.name), evaluation.num_generations
-        parts.append(
-            HeldOut(
+        shards += [
+            GenerateRequest(
+                stage="evaluate",
+                step=step,
+                shard=shard,
                 problems=problems,
-                bounds=part.bounds(num_shards),
-                sampling=own.sampling(sampling) if own else sampling,
+                start=start,
+                stop=stop,
                 num_generations=(own.num_generations if own else None) or count,
-                first_shard=first,
-                name=part.name,
+                sampling=own.sampling(sampling) if own else sampling,
+                weights=weights,
+                output=shard_file(folder, "generations", shard),
+                eval_set=part.name,
             )
+            for shard, (start, stop) in enumerate(part.bounds(num_shards), len(shards))
+        ]
+    harnesses = [
+        HarnessRequest(
+            name=name,
+            step=step,
+            shard=number,
+            weights=weights,
+            max_tokens=sampling.max_tokens,
+            output=harness_file(folder, name),
         )
-        first += len(parts[-1].bounds)
-    return WholeEvaluation(
-        parts=parts, harnesses=list(held_out.harnesses(step)), max_tokens=sampling.max_tokens
-    )
+        for number, name in enumerate(held_out.harnesses(step), len(shards))
+    ]
+    return WholeEvaluation(shards=shards, harnesses=harnesses)
 
 
 def _added(calls: Sequence[Mapping[str, float]]) -> dict[str, float]:

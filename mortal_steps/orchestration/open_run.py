@@ -94,7 +94,7 @@ def open_run(
     opened = Run(run.store, config, run.info)
     if opened.is_complete():  # which needs sources, model and GPUs no more
         return opened
-    check_sources(opened.store, Plan(config).code, opened.working_dir())
+    check_sources(opened.store, opened.plan.code, opened.working_dir())
     is_here = config.compute.place.shares_files  # otherwise the Volume has the models
     if is_here or Path(config.model.name_or_path).exists():
         check_model(config.model, run.info.model_files)

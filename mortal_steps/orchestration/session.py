@@ -280,10 +280,9 @@ class Session:
         request: GenerateRequest | RewardRequest | TrainRequest | HarnessRequest,
     ) -> Answer:
         """Make a request whose answer has a timing, and add the waiting time to that timing."""
-        index = _shard_of(request)
-        step = request.generation.step if isinstance(request, RewardRequest) else request.step
+        index = 0 if isinstance(request, TrainRequest) else request.shard
         started = time.perf_counter()
-        key = self._key(getattr(request, "stage", method), step, index)
+        key = self._key(getattr(request, "stage", method), request.step, index)
         answer: Answer = await self.compute.call(role, method, key=key, request=request)
         if isinstance(answer, RewardRef):
             self.budget.learn(answer.judges)
@@ -291,12 +290,6 @@ class Session:
 
     def _key(self, stage: str, step: int, index: int = 0) -> str:
         return f"{stage}/{step}/{index}"
-
-
-def _shard_of(request: GenerateRequest | RewardRequest | TrainRequest | HarnessRequest) -> int:
-    if isinstance(request, RewardRequest):
-        return request.generation.shard
-    return 0 if isinstance(request, TrainRequest) else request.shard
 
 
 def _with_wait(timing: StageTiming, started: float, index: int = 0) -> StageTiming:

@@ -18,7 +18,6 @@ from typing import Any
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.plan.loader import parse_config
-from mortal_steps.report.trackers.base import tracker_class
 from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.lease import is_driven
@@ -235,7 +234,7 @@ def check_trackers(names: Iterable[str], source: str = "logging.report_to") -> N
             raise ConfigError(f"{source}: {error}") from None
         kind = TRACKERS.entry(name)
         if name not in TRACKERS:
-            tracker_class(name)
+            TRACKERS.load(name)
         elif kind.needs and find_spec(kind.needs) is None:
             raise ConfigError(
                 f"{source} names {name!r}, but {sys.executable} has no {kind.needs}; "

@@ -1,15 +1,23 @@
 """From a run's configuration to the plan that its parts work with."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from mortal_steps.config import RolloutConfig, TrainingConfig
+from mortal_steps.config import (
+    DataConfig,
+    ModelConfig,
+    RewardsConfig,
+    RolloutConfig,
+    TrainingConfig,
+)
 from mortal_steps.config.algorithm import TEACHER
+from mortal_steps.config.eval_sets import Harness
 from mortal_steps.data.sources import comes_from_gym
 from mortal_steps.environments.plan import EnvironmentPlan, ProblemsPlan
 from mortal_steps.places.plan import PlacePlan
-from mortal_steps.plan.identity import IdentityPlan
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.policy.starting_model.base_model import model_cache
@@ -47,6 +55,22 @@ class SamplingPlan:
     num_shards: int
     problems_per_shard: int
     """At most."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdentityPlan:
+    """What a run is told from others by, of which data, models and code are named alone."""
+
+    settings: Mapping[str, Any]
+    """The keys that decide the run's numbers, where they differ from the defaults."""
+    data: DataConfig
+    model: ModelConfig
+    rewards: Mapping[str, RewardsConfig]
+    """What scores, by the key that names it."""
+    teachers: Mapping[str, ModelConfig]
+    """Models that teach, by the key that names them."""
+    harnesses: Mapping[str, Harness]
+    """By the name of the set that each scores."""
 
 
 class Plan:
@@ -231,7 +255,7 @@ class Plan:
             rollout=config.rollout,
             num_rollout_workers=config.num_rollout_workers,
             ranks=config.training.ranks,
-            actor_containers=config.actor_containers,
+            actor_containers=config.compute.actor_containers(config.training.ranks),
             is_quantized=bool(config.model.quantization),
             environment=config.environment,
             algorithm=config.algorithm.type,

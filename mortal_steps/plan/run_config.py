@@ -125,11 +125,6 @@ class RunConfig(Section):
         return self.rollout.num_rollout_workers or by_default
 
     @property
-    def actor_containers(self) -> int:
-        """Containers on Modal that the actor is in."""
-        return self.compute.actor_containers(self.training.ranks)
-
-    @property
     def num_made_rows(self) -> int | None:
         """Rows of a run whose environment or batch source gives the prompts, or whose rows are no
         prompts; None where rows have them."""
@@ -248,23 +243,21 @@ class RunConfig(Section):
         published_in = self.rollout.published_in(self.model.dtype)
         return self.model.model_copy(update={"dtype": published_in or self.model.dtype})
 
-    def with_reward_commits(self, commit_of: Callable[[ModelConfig], str | None]) -> RunConfig:
-        """Return the same with hub reward models pinned, in the order of `reward_models`; see
-        `RewardsConfig.pinned`."""
-        changed: dict[str, Any] = {"rewards": self.rewards.pinned(commit_of)}
+    def pinned(self, commit_of: Callable[[str, ModelConfig], str | None]) -> RunConfig:
+        """Return the same with the commits of the hub's models that score or teach. `commit_of`
+        returns that of one after the other, for its table (`rewards` for all that score) and the
+        model; None: as it is."""
+
+        def of_rewards(model: ModelConfig) -> str | None:
+            return commit_of("rewards", model)
+
+        rewards, algorithm = self.rewards.pinned(of_rewards), self.algorithm.pinned(commit_of)
+        changed: dict[str, Any] = {"rewards": rewards, "algorithm": algorithm}
         judging = self.eval_rewards, sorted(self.set_rewards)
-        evaluation = pinned_evaluation(self.evaluation, *judging, commit_of)
+        evaluation = pinned_evaluation(self.evaluation, *judging, of_rewards)
         if evaluation is not self.evaluation:
             changed["evaluation"] = evaluation
         return self.model_copy(update=changed)
-
-    @property
-    def reward_models(self) -> list[ModelConfig]:
-        """The models that score: training's first, and last those of sets, by the sets' names."""
-        apart, own = self.evaluation.functions is not None, self.set_rewards
-        scoring = [self.rewards, *([self.eval_rewards] if apart else [])]
-        scoring += [own[name] for name in sorted(own)]
-        return [term.source for each in scoring for term in each.all_terms if term.source]
 
     def without_teachers(self) -> RunConfig:
         """Return the same for judging models by rewards, with which teachers have nothing to do."""
@@ -278,12 +271,6 @@ class RunConfig(Section):
         model = self.model.model_copy(update=there | {"quantization": {}})
         whole = self.training.model_copy(update={"use_lora": False})
         return self.without_teachers().model_copy(update={"model": model, "training": whole})
-
-    def with_teacher_commits(
-        self, commit_of: Callable[[str, ModelConfig], str | None]
-    ) -> RunConfig:
-        """Return the same with the commits of its teachers; see `AlgorithmConfig.pinned`."""
-        return self.model_copy(update={"algorithm": self.algorithm.pinned(commit_of)})
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """Return the keys that decide the run's numbers; without `defaults`, those that differ."""

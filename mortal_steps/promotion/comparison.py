@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mortal_steps.registry.registry import ModelVersion
 from mortal_steps.report.held_out import REWARD, paired_text
 from mortal_steps.report.markdown import code, table
+from mortal_steps.report.units import counted
 from mortal_steps.statistics.paired import Paired
 
 
@@ -109,9 +110,10 @@ def comparison_page(comparison: Comparison, name: str, outcome: str) -> str:
 
 def comparison_text(comparison: Comparison) -> str:
     """Say on what the models were compared, and what follows for their rewards."""
+    problems = counted(comparison.num_problems, "held-out problem")
     said = (
-        f"{comparison.num_problems:,} held-out problems, the same for both models, with the same "
-        "settings."
+        f"{problems if comparison.num_problems else 'The problems of harnesses'}, the same for "
+        "both models, with the same settings."
     )
     if comparison.decides:
         said = f"{said} The reward is that of the set {comparison.decides}, which decides."

@@ -14,6 +14,7 @@ from pathlib import Path
 from mortal_steps.compute.local import LocalCompute
 from mortal_steps.compute.pool import Compute
 from mortal_steps.errors import ConfigError, RewardError, RunNotFoundError
+from mortal_steps.orchestration.forking.fork import is_judged_as_before
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.plan.loader import override_config
 from mortal_steps.policy.on_disk import weights
@@ -160,8 +161,10 @@ class Gate:
         return self.registry.decide(decision)
 
     def _before_training(self) -> dict[str, float] | None:
+        """Return what the run scored before its first step, or those scored that it is a fork of if
+        they were judged alike."""
         rows = [row for row in self._run.logs.read(EVALUATIONS) if row["step"] == 0]
-        if not rows:
+        if not rows or not is_judged_as_before(self._run):
             return None
         return {name: value for name, value in rows[0].items() if name != "step"}
 

@@ -36,6 +36,7 @@ class Judgement:
     """The scores of a model."""
 
     num_problems: int
+    """Of the run's held-out sets; those of harnesses are not counted."""
     metrics: Mapping[str, float]
     """As in `Evaluation`."""
 

@@ -96,7 +96,7 @@ class Judge:
     def key(self, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._plan.rewards
-        code = (*rewards.code, *self._plan.environment.code)
+        code = (*rewards.code, *self._plan.code.environment.code)
         sources = find_sources(code, self._run.working_dir(), folders=rewards.folders)
         problems = self._problems if self._given else self._run.info.eval_problems
         parts = [sha256, problems.sha256, sources.digest(), self._settings()]
@@ -114,22 +114,23 @@ class Judge:
 
     def _settings(self) -> dict[str, Any]:
         """Everything that decides a score besides the model, the problems and the code."""
-        plan, model, rollout = self._plan, self._plan.model, self._plan.rollout
-        used, several = plan.environment.is_used, plan.num_generations > 1
+        plan, trainer, sampling = self._plan, self._plan.trainer, self._plan.sampling
+        model, rollout = trainer.model, trainer.rollout
+        environment, count = plan.code.environment, sampling.num_evaluated
         return {
-            **({"environment": plan.environment.model_dump(mode="json")} if used else {}),
-            **({"num_generations": plan.num_generations} if several else {}),
+            **({"environment": environment.model_dump(mode="json")} if environment.is_used else {}),
+            **({"num_generations": count} if count > 1 else {}),
             "rewards": [term.model_dump(mode="json") for term in plan.rewards.all_terms],
-            "temperature": plan.sampling.temperature,
-            "seed": plan.seed,
-            "max_tokens": plan.sampling.max_tokens,
+            "temperature": sampling.evaluation.temperature,
+            "seed": trainer.seed,
+            "max_tokens": sampling.evaluation.max_tokens,
             "stop": rollout.stop,
             "engine": [rollout.engine, rollout.engine_options],
             "sampled_in": rollout.published_in(model.dtype),
-            "num_shards": plan.num_shards,
+            "num_shards": sampling.num_shards,
             "threads": plan.threads,
             "model": [model.dtype, model.max_model_len],
-            "template": plan.template_options,
+            "template": trainer.training.template_options,
         }
 
     async def judge(self, path: str, sha256: str) -> Judgement:
@@ -166,7 +167,7 @@ class Judge:
     @property
     def seed(self) -> tuple[int, int]:
         """The seed of what is drawn for the intervals of a comparison."""
-        return self._plan.seed, STEP
+        return self._plan.trainer.seed, STEP
 
     @property
     def decides(self) -> str:
@@ -175,15 +176,14 @@ class Judge:
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
         plan = self._plan
-        if plan.environment.is_used:
+        if plan.code.environment.is_used:
             chat = read_chat_settings(self._run.store)
             self._store.write_record(CHAT_FILE, chat, ChatSettings)
         whole = whole_evaluation(
-            self._held_out,
-            STEP,
+            *(self._held_out, STEP, weights, folder),
             problems=self._problems,
-            num_shards=plan.num_shards,
-            sampling=plan.sampling,
+            num_shards=plan.sampling.num_shards,
+            sampling=plan.sampling.evaluation,
         )
         root, model = self._store.root.absolute(), self._store.path(weights.path).absolute()
         rollout = in_folder(plan.workers["rollout"], root, model_path=str(model))
@@ -202,25 +202,20 @@ class Judge:
             method: str,
             request: GenerateRequest | RewardRequest | HarnessRequest,
         ) -> Any:
-            asking = request.generation if isinstance(request, RewardRequest) else request
-            key = f"evaluate/{STEP}/{asking.shard}"
+            key = f"evaluate/{STEP}/{request.shard}"
             return await compute.call(role, method, key=key, request=request)
 
         try:
-            scored = await whole.score(call, STEP, weights, folder)
+            scored = await whole.score(call, folder)
         finally:
             await compute.close()
         read = self._store.read_record
         shards = [read(shard.file, RewardedShard) for shard in scored.shards]
         answers = {name: read(each.file, HarnessAnswer) for name, each in scored.harnesses.items()}
         return Judgement(
-            num_problems=self._num_problems,
+            num_problems=self._held_out.size(STEP),
             metrics=evaluation_scores(self._held_out, STEP, shards, answers),
         )
-
-    @property
-    def _num_problems(self) -> int:
-        return len(self._given) or self._run.info.num_eval_problems
 
     @functools.cached_property
     def _held_out(self) -> HeldOutSets:
@@ -232,7 +227,7 @@ class Judge:
             rewards=self._plan.training_rewards,
             evaluation=evaluation,
             sizes=eval_set_sizes(given) if given else self._run.info.eval_sets,
-            num_problems=self._num_problems,
+            num_problems=len(given) or self._run.info.num_eval_problems,
             num_steps=self._run.info.num_steps,
         )
 

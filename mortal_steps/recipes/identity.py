@@ -64,7 +64,7 @@ def parts_of(plan: Plan) -> dict[str, Any]:
         text: files[path]
         for each in harnesses.values()
         for _, text in values_in(dict(each))
-        if isinstance(text, str) and (path := Path(text).expanduser()) in files
+        if isinstance(text, str) and (path := Path(os.path.expanduser(text))) in files
     }
     for table in CODE_TABLES:
         if table in found:

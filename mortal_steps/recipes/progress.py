@@ -6,6 +6,7 @@ from mortal_steps.errors import MortalError
 from mortal_steps.recipes.recipe import Recipe
 from mortal_steps.recipes.stages import Job, RunStage
 from mortal_steps.report.status import RunStatus, status_of
+from mortal_steps.report.units import duration
 from mortal_steps.runs.run import find_run
 
 PARTS = 10
@@ -48,5 +49,5 @@ def in_words(status: RunStatus) -> str:
         if value is not None:
             found.append(f"{label} {value:.3f}")
     if status.eta_s is not None and status.step < status.max_steps:
-        found.append(f"{status.eta_s:.0f} s left")
+        found.append(f"{duration(status.eta_s)} left")
     return ", ".join(found)

@@ -138,11 +138,18 @@ class RecipeFolder:
         """Record that the recipe is driven, and with what. That is a new `beginning`, by the id of
         the flow run, unless this flow run has begun before or, with `goes_on`, the last beginning
         has not come to its end."""
-        before = self._before()
+        found = self.store.find_whole(RECORD, RecipeRecord, "written anew")
+        before = found[1] if found else None
+        last = ""
+        if before is not None:
+            # A flow run that comes again goes on, also if it was killed once all was recorded.
+            is_its_own = ui_url is not None and before.ui_url == ui_url
+            if is_its_own or (goes_on and before.status != "completed"):
+                last = before.begun
         record = RecipeRecord(
             name=self.name,
             uid=before.uid if before else uuid.uuid4().hex,
-            begun=self._last_beginning(ui_url, goes_on=goes_on) or beginning or uuid.uuid4().hex,
+            begun=last or beginning or uuid.uuid4().hex,
             config=config.model_dump(mode="json", exclude_none=True),
             working_dir=os.getcwd(),
             only=only,
@@ -155,20 +162,6 @@ class RecipeFolder:
         )
         self.write(record)
         return record
-
-    def _last_beginning(self, ui_url: str | None, *, goes_on: bool) -> str | None:
-        """Return the last beginning, if it goes on. That of a flow run which comes again does, also
-        if it was killed once all was recorded."""
-        before = self._before()
-        if before is None:
-            return None
-        is_its_own = ui_url is not None and before.ui_url == ui_url
-        is_open = goes_on and before.status != "completed"
-        return before.begun if is_its_own or is_open else None
-
-    def _before(self) -> RecipeRecord | None:
-        found = self.store.find_whole(RECORD, RecipeRecord, "written anew")
-        return found[1] if found else None
 
     def write(self, record: RecipeRecord) -> None:
         """Commit the record. Raises `LeaseLostError` if the recipe was taken over."""

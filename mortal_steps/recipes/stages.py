@@ -25,9 +25,9 @@ from mortal_steps.recipes.references import Reference, references_in, replaced
 from mortal_steps.registry.registry import Decision
 from mortal_steps.runs.argument import RECIPES
 
-OutputKind = Literal["model", "dataset", "folder", "run", "decision"]
+OutputKind = Literal["model", "dataset", "folder", "run"]
 """`model`: a folder that engines load; `dataset`: a file of rows; `folder`: whatever a function has
-written; `run`: a run directory; `decision`: of a gate."""
+written; `run`: a run directory."""
 SHORT = 10
 """Digits of an identity that names of folders have."""
 Say = Callable[[str], None]
@@ -197,7 +197,8 @@ class Stage(ABC):
 
     def model(self) -> Mapping[str, Any] | None:
         """Return the table `[model]` with which it begins, as it is written."""
-        return None
+        found: Mapping[str, Any] = self.values.get("model", {})
+        return found if self.is_configured else None
 
     def rows(self) -> Sequence[Mapping[str, Any]] | None:
         """Return some rows with the columns of the dataset that it will produce."""

@@ -18,6 +18,7 @@ from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS, USAGE
 from mortal_steps.runs.manifest import has_merit, merit_of
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import mean_of
 
 if TYPE_CHECKING:  # slow to import, and needed for the picture
     from matplotlib.axes import Axes
@@ -128,7 +129,6 @@ def _told_apart(root: Path, others: Sequence[Path]) -> str:
 def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same: float) -> Compared:
     rows, judged = run.metrics(), run.logs.read(EVALUATIONS)
     steps, scores = points(judged, metric)
-    merits = [merit for row in rows[-20:] if (merit := merit_of(row)) is not None]
     lower = metric.endswith("loss")
     best = (min if lower else max)(filter(math.isfinite, scores), default=None)
     last = next(iter(run.logs.read(USAGE)[-1:]), {})  # of a fork, its parent's share is in it
@@ -145,7 +145,7 @@ def _compared(run: Run, name: str, metric: str, used: Mapping[int, float], same:
         tokens=_tokens(rows)[-1] if rows else 0,
         hours=seconds / 3600 or None,
         dollars=dollars or None,
-        merit=sum(merits) / len(merits) if merits else None,
+        merit=mean_of(merit_of(row) for row in rows[-20:]),
         best=best,
         best_step=None if best is None else steps[scores.index(best)],
         last=scores[-1] if scores else None,

@@ -11,14 +11,18 @@ Point = tuple[int, float]
 
 
 def curve_points(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Return `merits`, in 60 points at most."""
+    return downsample(merits(rows), CURVE_POINTS)
+
+
+def merits(rows: Iterable[Mapping[str, Any]]) -> list[Point]:
     """Return the steps of these rows of a log and their rewards, or losses where rows of a dataset
-    are learned, in 60 points at most."""
-    found = [
+    are learned."""
+    return [
         (row["step"], row["loss"] if row.get("reward") is None else row["reward"])
         for row in rows
         if merit_of(row) is not None
     ]
-    return downsample(found, CURVE_POINTS)
 
 
 def downsample(points: Sequence[Point], most: int) -> list[Point]:

@@ -1,7 +1,6 @@
 """The result of an evaluation: mean scores over the held-out problems."""
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 from mortal_steps.config import RewardsConfig
 from mortal_steps.plan.held_out import HeldOutSets, Part, dealt
 from mortal_steps.report.units import number
-from mortal_steps.scores import reward_weights, total_reward, weighted_sum
+from mortal_steps.scores import mean_of, reward_weights, total_reward, weighted_sum
 from mortal_steps.statistics.intervals import Interval, is_binary
 from mortal_steps.statistics.passing import pass_at
 from mortal_steps.types import HarnessAnswer, RewardedShard
@@ -53,9 +52,15 @@ def score_text(score: float | None, interval: Interval | None = None) -> str:
 
 
 def judged_text(scores: Mapping[str, float]) -> str:
-    """Return the scores of an evaluation in a line, which says so if there is no reward."""
+    """Return the scores of an evaluation in a line, which says so if there is no reward; of each
+    set with a name its reward alone."""
     missing = "" if "reward" in scores or "loss" in scores else "no reward"
-    return ", ".join(filter(None, [missing, scores_text(scores)]))
+    shown = {
+        name: score
+        for name, score in scores.items()
+        if not name.startswith("eval_") or name.endswith("_reward")
+    }
+    return ", ".join(filter(None, [missing, scores_text(shown)]))
 
 
 def evaluation_scores(
@@ -72,9 +77,7 @@ def evaluation_scores(
         found = mean_scores(part.rewards, its, part.sets)
         means |= of_set(part, found) if part.name else found
     for name, answer in answers.items():
-        columns = harness_columns(name, answer)
-        known = {key: [each for each in column if each is not None] for key, column in columns}
-        means |= {key: sum(scores) / len(scores) for key, scores in known.items() if scores}
+        means |= _means(harness_columns(name, answer))
     return deciding(held_out.evaluation.decides, means)
 
 
@@ -124,18 +127,10 @@ def mean_scores(
     TRL's names with transformers' prefix of a set.
     """
     weights = reward_weights(rewards)
-    scores: dict[str, list[float]] = defaultdict(list)
-    for shard in shards:
-        for group in shard.rewards:
-            for completion in group:
-                for name, value in completion.items():
-                    if value is not None:
-                        scores[name].append(value)
-    means = {
-        f"rewards/{name}" if name in OWN_COLUMNS else name: sum(scores[name]) / len(scores[name])
-        for name in weights
-        if scores[name]
-    }
+    groups = [group for shard in shards for group in shard.rewards]
+    completions = [completion for group in groups for completion in group]
+    named = {name: f"rewards/{name}" if name in OWN_COLUMNS else name for name in weights}
+    means = _means((named[name], [each.get(name) for each in completions]) for name in weights)
     for failure in (failure for shard in shards for failure in shard.failures):
         key = f"rewards/{failure.function}/masked"
         means[key] = means.get(key, 0.0) + failure.num_completions
@@ -147,8 +142,7 @@ def mean_scores(
         (shard.metrics, sum(len(group) for group in shard.rewards)) for shard in shards
     )
     means |= as_columns({*means, *OWN_COLUMNS}, logged)
-    groups = [group for shard in shards for group in shard.rewards]
-    return means | _passed(groups, weights) | _by_set(groups, sets, weights)
+    return means | _means(passed(groups, weights).items()) | _by_set(groups, sets, weights)
 
 
 def passed(groups: Sequence[Group], weights: Mapping[str, float]) -> dict[str, list[float | None]]:
@@ -172,12 +166,10 @@ def _pass(scores: Sequence[float | None], size: int) -> float | None:
     return pass_at(size, size, int(sum(known))) if len(known) == size else None
 
 
-def _passed(groups: Sequence[Group], weights: Mapping[str, float]) -> dict[str, float]:
-    known = {
-        name: [share for share in shares if share is not None]
-        for name, shares in passed(groups, weights).items()
-    }
-    return {name: sum(shares) / len(shares) for name, shares in known.items() if shares}
+def _means(columns: Iterable[tuple[str, Sequence[float | None]]]) -> dict[str, float]:
+    """Return the mean of each column that has a score."""
+    found = ((name, mean_of(column)) for name, column in columns)
+    return {name: mean for name, mean in found if mean is not None}
 
 
 def _by_set(
@@ -193,10 +185,7 @@ def _by_set(
         columns = {"reward": [weighted_sum(row, weights) for row in of_set]}
         for function in weights:
             columns[f"rewards/{function}/mean"] = [row.get(function) for row in of_set]
-        for column, values in columns.items():
-            known = [value for value in values if value is not None]
-            if known:
-                means[f"eval_{name}_{column}"] = sum(known) / len(known)
+        means |= _means((f"eval_{name}_{key}", column) for key, column in columns.items())
     return means
 
 

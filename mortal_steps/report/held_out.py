@@ -22,7 +22,7 @@ from mortal_steps.report.evaluations import (
 )
 from mortal_steps.report.units import counted
 from mortal_steps.runs.run import Run
-from mortal_steps.scores import reward_weights, weighted_sum
+from mortal_steps.scores import mean_of, reward_weights, weighted_sum
 from mortal_steps.statistics.intervals import Interval, interval_of
 from mortal_steps.statistics.paired import Paired, compare
 from mortal_steps.store.records import RecordStore, harness_file, shard_file
@@ -182,9 +182,9 @@ def problem_scores(
     weights = reward_weights(rewards)
     groups = [group for shard in shards for group in shard.rewards]
     functions = {
-        name: [_mean([each.get(name) for each in group]) for group in groups] for name in weights
+        name: [mean_of(each.get(name) for each in group) for group in groups] for name in weights
     }
-    total = [_mean([weighted_sum(each, weights) for each in group]) for group in groups]
+    total = [mean_of(weighted_sum(each, weights) for each in group) for group in groups]
     named = {f"rewards/{n}" if n in OWN_COLUMNS else n: each for n, each in functions.items()}
     columns: dict[str, Sequence[float | None]] = {**named, REWARD: total, **passed(groups, weights)}
     for name, (start, stop) in _bounds(sets):
@@ -199,11 +199,6 @@ def _bounds(sets: Mapping[str, int]) -> Iterator[tuple[str, tuple[int, int]]]:
     for name, size in sets.items():
         yield name, (start, start + size)
         start += size
-
-
-def _mean(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return sum(known) / len(known) if known else None
 
 
 def intervals_of(

@@ -18,6 +18,8 @@ EQUAL = "frac_reward_zero_std"
 GRADIENT, CUT_OFF, TOOLS_FAIL = "grad_norm", "completions/clipped_ratio", "tools/failure_frequency"
 """TRL's names of the gradient's norm before clipping, and of the shares of completions without an
 end token and of tool calls that failed."""
+FLAT = "mortal.reward.flat"
+"""The sign of rewards that are equal in each group."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +131,7 @@ class Idleness:
         found = list(dict.fromkeys(number(reward) for reward in sorted(self._flat)))
         between = found[0] if len(found) == 1 else f"between {found[0]} and {found[-1]}"
         return Sign(
-            event="mortal.reward.flat",
+            event=FLAT,
             text=f"nothing to learn from: the rewards of every group of {_steps(step, WINDOW)} are "
             f"equal (reward {between}), so all advantages are 0",
             advice="if every completion fails, take easier problems or a reward that tells bad "

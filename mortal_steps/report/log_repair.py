@@ -138,23 +138,24 @@ def _again(run: Run, name: str, readable: list[dict[str, Any]], done: int) -> Se
 
 
 def _metrics_of(run: Run, step: int) -> Row | None:
-    try:
-        entry = journal.find_entry(run.store, step - 1)
-    except CorruptFileError:
+    batch, result = _batch_of(run, step), journal.find_result(run.store, step - 1)
+    if batch is None or result is None:
         return None
-    result = journal.find_result(run.store, step - 1)
-    if entry is None or result is None:
-        return None
-    return metrics_row(run.config.training_rewards, result, entry.request.batch)
+    return metrics_row(run.config.training_rewards, result, batch)
 
 
 def _selection_of(run: Run, step: int) -> Row | None:
+    batch = _batch_of(run, step)
+    chosen = batch.selection if batch else None
+    return None if chosen is None else {"step": step, **dataclasses.asdict(chosen)}
+
+
+def _batch_of(run: Run, step: int) -> Batch | None:
     try:
         entry = journal.find_entry(run.store, step - 1)
     except CorruptFileError:
         return None
-    chosen = entry.request.batch.selection if entry else None
-    return None if chosen is None else {"step": step, **dataclasses.asdict(chosen)}
+    return entry.request.batch if entry else None
 
 
 def _evaluation_of(run: Run, step: int) -> Row | None:

@@ -18,7 +18,6 @@ from mortal_steps.report.markdown import bar, code, fenced, table
 from mortal_steps.report.quarantine import quarantine_in_words
 from mortal_steps.report.reward_functions import WINDOW, FunctionRow, function_cells
 from mortal_steps.report.samples import Sample
-from mortal_steps.report.selection import selection_in_words
 from mortal_steps.report.summary import RunSummary
 from mortal_steps.report.timings import table_cells
 from mortal_steps.report.units import counted, duration, money, number
@@ -31,6 +30,13 @@ Row = Mapping[str, Any]
 
 MOST_SCORES = 12
 """Lines in the table of evaluations; functions may log any number of metrics."""
+SHARES = {
+    "differing": "differ",
+    "solved": "are all the best of the run",
+    "unsolved": "are equal, and less",
+    "masked": "are missing, but for one",
+}
+"""How the rewards of a sampled group stand, by the name of the metric."""
 
 
 def report_markdown(
@@ -51,7 +57,7 @@ def report_markdown(
         *_heading(run),
         *_rewards(run, picture),
         *_functions(run.functions),
-        *selection_in_words(metrics),
+        *_selection(metrics),
         *_evaluations(evaluations, intervals, run.eval_gain),
         *_timings(run),
         *_samples(samples),
@@ -125,6 +131,32 @@ def _functions(rows: Sequence[FunctionRow]) -> Iterator[str]:
     )
 
 
+def _selection(metrics: Sequence[Row]) -> Iterator[str]:
+    """Yield what a selection has sampled lately, and what of it is trained on; nothing for a run
+    that trains on all that it samples."""
+    rows = [row for row in metrics[-WINDOW:] if "selection/rounds" in row]
+    if not rows:
+        return
+
+    def mean(key: str) -> float:
+        return sum(float(row[key]) for row in rows) / len(rows)
+
+    yield "## Selection"
+    sampled, rounds = mean("num_sampled_completions"), mean("selection/rounds")
+    yield (
+        f"A step sampled {sampled:,.0f} completions in {rounds:.1f} rounds and trained on "
+        f"{mean('num_kept_groups'):.1f} groups: means of the last {counted(len(rows), 'step')}. "
+        "The reward in training is that of the problems that were selected; held-out problems show "
+        "what the model can do."
+    )
+    shares = {words: mean(f"selection/{name}") for name, words in SHARES.items()}
+    yield table(
+        ["rewards of a sampled group", "share", ""],
+        [[words, f"{100 * share:.0f} %", bar(share)] for words, share in shares.items()],
+        "lrl",
+    )
+
+
 def shown_evaluations(rows: Sequence[Row]) -> list[tuple[str, Row]]:
     """Return the evaluations that the report compares, by name: the first, the best, by its reward
     or its loss, and the last."""
@@ -165,7 +197,10 @@ def _evaluations(
         "l" + "r" * len(columns),
     )
     if any(intervals.values()):
-        yield "In brackets: the 95 % interval of the mean over problems."
+        yield (
+            "In brackets: the 95 % interval of the mean over problems. The score before it is the "
+            "mean over completions, and another number where some of a problem's have no score."
+        )
     if gain is not None:
         yield f"The last evaluation: {gain_text(gain)}."
 

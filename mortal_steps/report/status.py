@@ -13,6 +13,7 @@ from mortal_steps.runs.manifest import MANIFEST_FILE, learns_without_rewards
 from mortal_steps.runs.recipe_of import recipe_of, resume_argument
 from mortal_steps.runs.run import Run
 from mortal_steps.runs.waits import waits
+from mortal_steps.scores import mean_of
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +76,9 @@ def status_of(run: Run, volume: str | None = None) -> RunStatus:
         status=status,
         step=manifest.step,
         max_steps=run.num_steps,
-        reward=mean_reward([row["reward"] for row in rows]),
+        reward=mean_of(row["reward"] for row in rows),
         held_out=judged.get("reward"),
-        loss=mean_reward([row.get("loss") for row in rows if learns_without_rewards(row)]),
+        loss=mean_of(row.get("loss") for row in rows if learns_without_rewards(row)),
         held_out_loss=None if "reward" in judged else judged.get("loss"),
         pace_s=pace_s,
         eta_s=None if pace_s is None else pace_s * (run.num_steps - manifest.step),
@@ -106,11 +107,6 @@ def _waiting(run: Run) -> list[str]:
             seconds = duration(time.time() - found.since)
             lines.append(f"{stage} {step}/{shard}: {where}{episodes} for {seconds}")
     return lines
-
-
-def mean_reward(values: list[float | None]) -> float | None:
-    scored = [value for value in values if value is not None]
-    return sum(scored) / len(scored) if scored else None
 
 
 def _driver(run: Run) -> int | None:

@@ -12,10 +12,10 @@ from mortal_steps.policy.starting_model.base_model import RECORD_FILE, StartingM
 from mortal_steps.report.curve_points import Point, curve_points
 from mortal_steps.report.evaluations import scores_text
 from mortal_steps.report.held_out import Gain, HeldOutScores
-from mortal_steps.report.idleness import EQUAL
+from mortal_steps.report.idleness import EQUAL, FLAT
 from mortal_steps.report.quarantine import Quarantined, find_quarantined
 from mortal_steps.report.reward_functions import FunctionRow, function_rows
-from mortal_steps.report.status import REWARD_WINDOW, RunStatus, mean_reward, status_of
+from mortal_steps.report.status import REWARD_WINDOW, RunStatus, status_of
 from mortal_steps.report.timings import StageRow, own_timings, stage_rows
 from mortal_steps.report.units import drawn
 from mortal_steps.rewards.judge.ledger import Spending
@@ -25,6 +25,7 @@ from mortal_steps.runs.logs import EVALUATIONS, QUARANTINE
 from mortal_steps.runs.manifest import learns_without_rewards
 from mortal_steps.runs.notices import read_notices
 from mortal_steps.runs.run import Run
+from mortal_steps.scores import mean_of
 from mortal_steps.statistics.intervals import Interval
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ NEW_MODEL = "new"
 NOTHING_LEARNED = "nothing was learned: no completion of any step has a reward"
 ALL_EQUAL = "nothing to learn from: the rewards of each group were equal in every step"
 FINISHED = "mortal.run.finished"
-"""The notice of a run's end, which the summary says in other words."""
+"""The notice of a run's end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +59,8 @@ class RunSummary(RunStatus):
     eval_step: int | None
     """Step of the last evaluation."""
     eval_intervals: Mapping[str, Interval]
-    """95 % intervals of the scores of the last evaluation, by name, where its shards are here."""
+    """95 % intervals of the scores of the last evaluation, by name, where its shards are here: of
+    the mean over problems, while `eval` has that over completions."""
     eval_gain: Gain | None
     """How much better the reward of the last evaluation is than that of the first whose shards are
     here; None without such a one."""
@@ -158,7 +160,9 @@ def summarize(run: Run) -> RunSummary:
     stages = stage_rows(own_timings(run.timings(), run.info.first_step))
     costs, spent = add_up(store.root), Spending(store.root).so_far()
     evaluations, held_out = run.logs.read(EVALUATIONS), HeldOutScores(run)
-    last = manifest.evaluation
+    last, all_equal = manifest.evaluation, all(row.get(EQUAL) == 1.0 for row in metrics)
+    # Notices which the summary says in other words.
+    said = (FINISHED, FLAT) if all_equal and manifest.status == "completed" else (FINISHED,)
     return RunSummary(
         **asdict(status_of(run)),
         parent={"run_id": parent.run_id, "step": parent.step} if parent else None,
@@ -193,10 +197,10 @@ def summarize(run: Run) -> RunSummary:
         warnings=[
             notice.text
             for notice in read_notices(store)
-            if notice.level == "warning" and notice.event != FINISHED
+            if notice.level == "warning" and notice.event not in said
         ],
         ended=run.ended.why if run.ended else "",
-        all_equal=bool(metrics) and all(row.get(EQUAL) == 1.0 for row in metrics),
+        all_equal=bool(metrics) and all_equal,
         is_unchanged=_is_unchanged(run),
         **_first_evaluation(evaluations),
     )
@@ -251,7 +255,7 @@ def _trend(rewards: list[float | None]) -> dict[str, Any] | None:
     num_steps = min(REWARD_WINDOW, len(rewards) // 2)
     if not num_steps:
         return None
-    first, last = mean_reward(rewards[:num_steps]), mean_reward(rewards[-num_steps:])
+    first, last = mean_of(rewards[:num_steps]), mean_of(rewards[-num_steps:])
     return {"first": first, "last": last, "steps": num_steps}
 
 

@@ -13,18 +13,13 @@ RECIPES = ".recipes"
 
 
 def run_argument(run_dir: Path) -> str:
-    """Return a run's id, or the name of the recipe that the folder is of, with its folder where
-    `mortal` would not look by default."""
+    """Return a run's id, or the name of a recipe, with the folder of the runs where `mortal` would
+    not look by default. A recipe may be named as a folder among the runs or by its own folder."""
     usual = Path(os.environ.get(RUNS_DIR) or "runs").absolute()
     folder = run_dir.absolute().parent
     folder = folder.parent if folder.name == RECIPES else folder
     where = "" if folder == usual else f" --runs-dir {shlex.quote(str(folder))}"
     return f"{run_dir.name}{where}"
-
-
-def recipe_argument(runs_dir: Path, name: str) -> str:
-    """Return a recipe's name, with its folder where `mortal` would not look by default."""
-    return run_argument(runs_dir / name)
 
 
 def names_recipe(runs_dir: Path, name: str) -> bool:

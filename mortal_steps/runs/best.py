@@ -6,6 +6,7 @@ from typing import Any
 from mortal_steps.config import CheckpointsConfig
 from mortal_steps.policy.on_disk import checkpoints
 from mortal_steps.runs.manifest import RunManifest, has_merit, merit_of
+from mortal_steps.scores import mean_of
 from mortal_steps.store import RunStore
 from mortal_steps.types import Checkpoint
 from mortal_steps.types.identity import RunInfo
@@ -16,8 +17,7 @@ def mean_merit(rows: Sequence[Mapping[str, Any]], *, since: int, done: int) -> f
     or if nothing can be compared."""
     rows = [row for row in rows if since < row["step"] <= done and has_merit(row)]
     merits = [merit_of(row) for row in rows]
-    scored = [merit for merit in merits if merit is not None]
-    return float(sum(scored)) / len(scored) if scored and len(scored) == len(rows) else None
+    return None if None in merits else mean_of(merits)
 
 
 def scored_since(info: RunInfo, every: int, done: int) -> int:

@@ -4,7 +4,7 @@ other."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 from mortal_steps.errors import CorruptFileError
 from mortal_steps.policy import journal
@@ -34,6 +34,16 @@ class Checked:
     """What is wrong with it; None if nothing is."""
     outcome: Outcome | None = None
     """What the damage means for the run."""
+
+    @classmethod
+    def of(cls, path: Path, damage: str | None, outcome: Outcome | None) -> Self:
+        """Return what there is to say of a file, or of one that is not there."""
+        return cls(
+            path=path,
+            num_bytes=path.stat().st_size if path.is_file() else 0,
+            damage=damage,
+            outcome=outcome if damage else None,
+        )
 
 
 class FileChecks:
@@ -88,14 +98,7 @@ class FileChecks:
         return whole
 
     def file(self, path: Path, damage: str | None = None, outcome: Outcome | None = None) -> None:
-        self._note(
-            Checked(
-                path=path,
-                num_bytes=path.stat().st_size if path.is_file() else 0,
-                damage=damage,
-                outcome=outcome if damage else None,
-            )
-        )
+        self._note(Checked.of(path, damage, outcome))
 
 
 def check_turns(store: RunStore, ref: FileRef) -> None:

@@ -161,7 +161,8 @@ class Lease:
         while not self._released.wait(RENEW_EVERY_S):
             try:
                 self.check()
-                _write(self._store, replace(self._record, renewed_at=time.time()))
+                renewed = replace(self._record, renewed_at=time.time())
+                self._store.write_record(RECORD_FILE, renewed, LeaseRecord)
             except LeaseLostError as error:
                 logger.error("%s", error)
                 return
@@ -177,7 +178,7 @@ def acquire(store: RunStore) -> Lease:
         _lock_or_refuse(store, lock)
         _refuse_beside(store, read_lease(store))
         record = LeaseRecord.of_this_process()
-        _write(store, record)
+        store.write_record(RECORD_FILE, record, LeaseRecord)
     except BaseException:
         os.close(lock)
         raise
@@ -274,7 +275,3 @@ def _held(store: RunStore, holder: LeaseRecord | None) -> str:
         f"run {store.root.name} was driven by process {holder.pid} on {holder.host}, which is "
         f"gone, but processes that it started still hold {path}; end them ({named} them)"
     )
-
-
-def _write(store: RunStore, record: LeaseRecord) -> None:
-    store.write_record(RECORD_FILE, record, LeaseRecord)

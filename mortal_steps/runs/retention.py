@@ -9,8 +9,7 @@ A run goes when its last step is older than it is kept for. It stays, however ol
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -36,8 +35,7 @@ def what_may_go(
     Returns the runs that may go, the newest first, so that a fork comes before the run it depends
     on; and by id why a run stays that is old enough. `keep_days` replaces that of each run's
     `[retention]`; `protected` are ids of runs that are kept, and `used` of more, each with the
-    reason. `made_with` has by id on which other runs a run depends, beside those that this code
-    finds.
+    reason. `made_with` has by id the other runs whose models or data a run was made with.
     """
     by_id = {run.store.root.name: run for run in runs}
     needs = needs_of(runs, made_with)
@@ -61,10 +59,12 @@ def what_may_go(
 def needs_of(runs: Sequence[Run], made_with: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
     """Return by id the other runs that each goes back to."""
     by_uid = {run.info.uid: run.store.root.name for run in runs}
-    return {
-        run_id: {*_goes_back_to(run, by_uid), *made_with.get(run_id, ())} - {run_id}
-        for run_id, run in ((run.store.root.name, run) for run in runs)
-    }
+    needs: dict[str, set[str]] = {}
+    for run in runs:
+        run_id, parent = run.store.root.name, run.info.parent
+        forked = by_uid.get(parent.uid) if parent else None
+        needs[run_id] = {*made_with.get(run_id, ()), *filter(None, [forked])} - {run_id}
+    return needs
 
 
 def last_written(run: Run) -> float:
@@ -86,20 +86,6 @@ def _settings(run: Run) -> Mapping[str, Any]:
         return run.settings()
     except MortalError:
         return {}
-
-
-def _goes_back_to(run: Run, by_uid: Mapping[str, str]) -> Iterator[str]:
-    """Yield the run that it was forked from, and those whose files it begins with."""
-    parent = run.info.parent
-    if parent is not None and parent.uid in by_uid:
-        yield by_uid[parent.uid]
-    runs_dir, settings = run.store.root.parent.resolve(), _settings(run)
-    model, data = settings.get("model", {}), settings.get("data", {})
-    sources = (data.get("source"), data.get("eval_source"), *data.get("eval_sets", {}).values())
-    for named in filter(None, (model.get("name_or_path"), *sources)):
-        path = Path(run.info.working_dir, named).resolve()
-        if path.is_relative_to(runs_dir) and path != runs_dir:
-            yield path.relative_to(runs_dir).parts[0]
 
 
 def _why_kept(run: Run, protected: Collection[str]) -> str | None:

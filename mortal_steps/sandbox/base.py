@@ -8,7 +8,7 @@ from typing import Protocol
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a program may use, as the kernel counts it. Raises `ValueError` for a limit that is not
-    finite and above 0."""
+    finite and above 0, and for a part of a MiB, a KiB, a process or a file."""
 
     timeout: float = 5.0
     """Seconds of CPU time, for all of the program's processes together. This is the main limit,
@@ -32,6 +32,8 @@ class Limits:
             value = getattr(self, each.name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{each.name} = {value!r}: a limit is a number above 0")
+            if each.type is int and not isinstance(value, int):
+                raise ValueError(f"{each.name} = {value!r}: this limit is a whole number")
 
     @property
     def deadline_s(self) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-REFUSED: dict[str, tuple[int | None, int | None]] = {
+REFUSED: dict[str, tuple[int, int]] = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
@@ -110,7 +110,6 @@ def filter_program(machine: str | None = None) -> bytes:
     if machine not in AUDIT_ARCH:
         return b""
     column = list(AUDIT_ARCH).index(machine)
-    refused = [number for both in REFUSED.values() if (number := both[column]) is not None]
     instructions = [
         (LOAD, 0, 0, ARCH_AT),
         (JUMP_EQUAL, 1, 0, AUDIT_ARCH[machine]),
@@ -122,8 +121,8 @@ def filter_program(machine: str | None = None) -> bytes:
         *_on(PRLIMIT64[column], [(JUMP_EQUAL, 1, 0, 0), _refuse(errno.EPERM)]),
         *_on(SOCKET[column], _only(FAMILIES, errno.EAFNOSUPPORT)),
     ]
-    for number in refused:
-        instructions += [(JUMP_EQUAL, 0, 1, number), _refuse(errno.EPERM)]
+    for numbers in REFUSED.values():
+        instructions += [(JUMP_EQUAL, 0, 1, numbers[column]), _refuse(errno.EPERM)]
     instructions.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("<HBBI", *each) for each in instructions)
 

@@ -151,16 +151,15 @@ class RunStore(RecordStore):
 
     def folder_digest(self, relative: str) -> str:
         """Return the sha256 of a folder's manifest; raises `CorruptFileError` without one."""
-        try:
-            return hashlib.sha256((self.path(relative) / FOLDER_MANIFEST).read_bytes()).hexdigest()
-        except FileNotFoundError:
-            raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
+        return hashlib.sha256(self._manifest(relative)).hexdigest()
 
     def folder_files(self, relative: str) -> dict[str, str]:
         """Return a folder's digests by file; raises `CorruptFileError` without a manifest."""
-        manifest = self.path(relative) / FOLDER_MANIFEST
+        return listed_files(self._manifest(relative), self.path(relative) / FOLDER_MANIFEST)
+
+    def _manifest(self, relative: str) -> bytes:
         try:
-            return listed_files(manifest.read_bytes(), manifest)
+            return (self.path(relative) / FOLDER_MANIFEST).read_bytes()
         except FileNotFoundError:
             raise CorruptFileError(f"{self.path(relative)} is missing or incomplete") from None
 

@@ -72,9 +72,13 @@ class AskedProcess(Child):
             self.stdin.flush()
 
     def answer(self) -> Answer | None:
-        """Return what the process has answered before it ended; None if it was killed before."""
+        """Return what the process has answered before it ended; None if it was killed before, or
+        while it answered."""
         self._reading.join()
-        found: Answer | None = pickle.loads(self._content) if self._content else None
+        try:
+            found: Answer = pickle.loads(self._content)
+        except (EOFError, pickle.UnpicklingError):
+            return None
         return found
 
     def _read(self, descriptor: int) -> None:

@@ -64,24 +64,26 @@ def total_bytes() -> int | None:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
         return None
-    try:
-        limit = (CGROUPS / "memory.max").read_text(encoding="utf-8").strip()
-    except OSError:
-        return machine
-    return min(machine, int(limit)) if limit.isdigit() else machine
+    limit = _memory("max")
+    return machine if limit is None else min(machine, limit)
 
 
 def _left_in_container() -> list[int]:
     """Of a limit by version 2 of control groups, as containers have it; none without a limit."""
-    try:
-        limit = (CGROUPS / "memory.max").read_text(encoding="utf-8").strip()
-        used = int((CGROUPS / "memory.current").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    if not limit.isdigit():
+    limit, used = _memory("max"), _memory("current")
+    if limit is None or used is None:
         return []
     files = _numbers(CGROUPS / "memory.stat").get("inactive_file", 0)  # given back when asked for
-    return [max(0, int(limit) - used + files)]
+    return [max(0, limit - used + files)]
+
+
+def _memory(what: str) -> int | None:
+    """Return the container's bytes; None where there is no such number."""
+    try:
+        text = (CGROUPS / f"memory.{what}").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def _numbers(path: Path) -> dict[str, int]:

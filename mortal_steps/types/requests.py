@@ -44,6 +44,14 @@ class RewardRequest:
     eval_set: str = ""
     """As in `GenerateRequest`."""
 
+    @property
+    def step(self) -> int:
+        return self.generation.step
+
+    @property
+    def shard(self) -> int:
+        return self.generation.shard
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HarnessRequest:

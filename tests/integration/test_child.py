@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mortal_steps.system.asked import AskedProcess
 from mortal_steps.system.child import Child
 from mortal_steps.system.processes import ProcessId
 from tests.support.paths import ROOT
@@ -183,3 +184,15 @@ def test_a_grace_lets_a_child_end_after_its_owner_and_no_longer(tmp_path):
         time.sleep(0.02)
     assert all_gone([supervisor])
     assert not scratch.exists()
+
+
+def test_an_answer_that_a_kill_cut_short_is_none(tmp_path):
+    (tmp_path / "cut_short.py").write_text(
+        "import os, pickle, signal, sys\n"
+        "os.write(int(sys.argv[1]), pickle.dumps('an answer of some length')[:-9])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with AskedProcess("cut_short", env=environment) as process:
+        assert process.wait(60) == -signal.SIGKILL
+    assert process.answer() is None

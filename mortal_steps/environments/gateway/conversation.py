@@ -173,6 +173,7 @@ class Conversation:
 
     def _extend(self, new: Sequence[Message], ids: Sequence[int]) -> None:
         running = self.running
+        running.stop = "done"  # a longer request may have been refused before
         running.add_messages(new, ids, self.most_tokens - 1, self.longest)
         if running.stop == "length":
             raise self._without_room()

@@ -66,7 +66,7 @@ class EpisodeSession:
         with self.changed:
             self.attempt += 1
             self._asked_again.clear()
-            self.is_late = False
+            self.is_late, self.refused = False, ""
             self._start_clock()
 
     def ask(self, asked: Asked, attempt: int) -> Waiting:

@@ -1,1 +1,1 @@
-"""Kinds of `[environment]`: a file each, and an entry in `config.environment.ENVIRONMENTS`."""
+"""Kinds of `[environment]` besides TRL's: a file each, and an entry in `environments.table`."""

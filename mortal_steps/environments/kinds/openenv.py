@@ -100,8 +100,9 @@ class OpenEnvEnvironment(CalledEnvironment):
 
     def _schema(self) -> dict[str, Any]:
         """Return that of the server's action."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as sessions are
         with (
-            urllib.request.urlopen(f"http{self._rest}/schema", timeout=self.timeout_s) as read,
+            opener.open(f"http{self._rest}/schema", timeout=self.timeout_s) as read,
             understood(self.url),
         ):
             schema: dict[str, Any] = json.load(read)["action"]

@@ -10,7 +10,7 @@ from mortal_steps.environments.processes.interpreter import check_interpreter, p
 from mortal_steps.environments.table import TRL
 from mortal_steps.errors import ConfigError, WorkerLostError
 from mortal_steps.hosts.base import ForkingHost, HostLostError
-from mortal_steps.hosts.process import HostProcess
+from mortal_steps.hosts.process import HostProcess, without_proxy
 from mortal_steps.hosts.relay import Begin
 from mortal_steps.rewards.judge.ledger import JudgedRun
 from mortal_steps.rewards.scoring.assignments import SHARE, sandbox_settings
@@ -25,7 +25,6 @@ START_S = 600.0
 """Seconds that importing the user's code may take; the code may load a model."""
 PREPARE_S = 120.0
 """Seconds that reading the answers that judges were paid for may take."""
-LOOPBACK = "127.0.0.1"
 SANDBOX_HOST = "mortal_steps.places.modal.environments:sandbox_host"
 NO_JUDGE = (
     "an environment in a Modal Sandbox ([compute.modal.environment]) cannot ask a judge: what is "
@@ -65,7 +64,7 @@ def environment_host(
     takes_both = handler in (HANDLER, AGENT_HANDLER)
     asks = {"sandbox": sandbox, "judge": judge} if takes_both else {}
     options = {"environment": environment, "terms": dict(terms), **asks}
-    variables = {**SAME_SETS, **(_no_proxy() if environment.asks else {})}
+    variables = {**SAME_SETS, **(without_proxy(os.environ) if environment.asks else {})}
     if modal is not None:
         begin = Begin(
             handler=handler,
@@ -112,14 +111,6 @@ def sandbox_of(
     """Return where the programs of tools run, by `[rewards.sandbox]`; a cell runs one at a time."""
     settings = sandbox_settings(rewards, app, os.environ)
     return replace(settings, lanes=1, patience_s=SHARE * environment.timeout_s)
-
-
-def _no_proxy() -> dict[str, str]:
-    """Return environment variables by which HTTP clients reach this machine without a proxy."""
-    return {
-        name: ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
-        for name in ("NO_PROXY", "no_proxy")
-    }
 
 
 class Describer:

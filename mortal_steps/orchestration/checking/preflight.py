@@ -59,10 +59,11 @@ from mortal_steps.orchestration.checking.rows import (
 )
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
-from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
 from mortal_steps.orchestration.checking.teachers import (
     check_context,
+    check_judged,
     check_taught,
+    check_teacher,
     check_teachers,
 )
 from mortal_steps.orchestration.trials.environment_trial import check_resets

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -89,18 +90,13 @@ def placed(config: RunConfig) -> RunConfig:
 def pinned_now(config: RunConfig) -> RunConfig:
     """Return the same with models of the hub that score or teach at the commits of now; raises as
     `find_commit`."""
-    config = config.with_reward_commits(_find_reward_commit)
-    return config.with_teacher_commits(_find_teacher_commit)
 
+    def commit_of(table: str, model: ModelConfig) -> str | None:
+        if table == "rewards":
+            return find_commit(model, called="rewards: model", revised="rewards: revision")
+        return find_commit(model, called=f"{table}.name_or_path", revised=f"{table}.revision")
 
-def _find_reward_commit(model: ModelConfig) -> str | None:
-    """Return the commit of a reward model's revision now; raises as `find_commit`."""
-    return find_commit(model, called="rewards: model", revised="rewards: revision")
-
-
-def _find_teacher_commit(key: str, model: ModelConfig) -> str | None:
-    """Return the commit of a teacher's revision now; raises as `find_commit`."""
-    return find_commit(model, called=f"{key}.name_or_path", revised=f"{key}.revision")
+    return config.pinned(commit_of)
 
 
 def commit_before(model: ModelConfig, before: ModelConfig | None) -> str | None:
@@ -244,17 +240,14 @@ def resolved(
 
 def resolved_like(config: RunConfig, begun: RunConfig) -> RunConfig:
     """Return the configuration with what that of a run that has `begun` has for all that."""
-    models = iter(begun.reward_models)
+    values, models = begun.model_dump(), defaultdict[str, deque[ModelConfig]](deque)
+    begun.pinned(lambda table, model: models[table].append(model))
 
-    def commit_of(model: ModelConfig) -> str | None:
+    def commit_of(table: str, model: ModelConfig) -> str | None:
         """Return the commit of the same term's model. One model may score at two revisions."""
-        return commit_before(model, next(models, None))
+        return commit_before(model, models[table].popleft() if models[table] else None)
 
-    values = begun.model_dump()
-    config = config.with_reward_commits(commit_of)
-    teachers: dict[str, ModelConfig] = {}
-    begun.algorithm.pinned(teachers.__setitem__)  # it asks for each of them
-    config = config.with_teacher_commits(lambda key, its: commit_before(its, teachers.get(key)))
+    config = config.pinned(commit_of)
     if config.environment.is_used:
         rewards = with_own_rewards(config.rewards, classes_in(begun.rewards))
         config = config.model_copy(update={"rewards": rewards})

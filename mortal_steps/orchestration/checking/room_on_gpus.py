@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.batch_sources.table import GENERATE
+from mortal_steps.orchestration.checking.checks import context_of
 from mortal_steps.orchestration.checking.forecast import Card, Forecast, gib
-from mortal_steps.orchestration.checking.resolve_defaults import find_context
 from mortal_steps.report.units import counted
 from mortal_steps.rollout.engines.table import ALWAYS_THERE, ENGINES
 
@@ -79,9 +79,7 @@ def _of_cache(found: Forecast, card: Card) -> Iterator[str]:
     options, named = found.sampling.engine_options, found.sampling.engine
     if ENGINES.entry(named or ALWAYS_THERE).memory_option is None:
         return
-    model = found.plan.trainer.model
-    context = min(model.max_model_len, find_context(model) or model.max_model_len)
-    longest = _number(options.get("max_model_len"), context)
+    longest = _number(options.get("max_model_len"), context_of(found.plan.trainer.model))
     remedy = (
         "Raise rollout.engine_options.gpu_memory_utilization, lower model.max_model_len, or give "
         "it a GPU of its own"

@@ -1,10 +1,18 @@
-"""What is checked of a run whose teachers reward workers run: models, rows, lengths, records."""
+"""What is checked of a run that learns from a teacher in the actor, or from teachers that reward
+workers run: models, rows, lengths, records."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from mortal_steps.compute.interpreters import check_interpreter, lacks, rollout_interpreter
-from mortal_steps.config import AlgorithmConfig, ComputeConfig, DataConfig
+from mortal_steps.config import (
+    AlgorithmConfig,
+    ComputeConfig,
+    DataConfig,
+    ModelConfig,
+    RewardsConfig,
+)
+from mortal_steps.config.algorithm import TEACHER
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.extensions import nearest
 from mortal_steps.hosts.answers import LARGEST_ANSWER
@@ -13,6 +21,7 @@ from mortal_steps.models.local_folder import check_folder, check_listed_weights
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.policy.algorithms.shared_tokens import check_sizes
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.token_logprobs import bytes_per_token
 from mortal_steps.rollout.engines.table import ENGINES
@@ -21,8 +30,47 @@ from mortal_steps.types import Problem
 IN_BASE64 = 4 / 3
 
 
-def teachers_of(algorithm: AlgorithmConfig, temperature: float = 1.0) -> list[TeacherTerm]:
-    terms = algorithm.teacher_terms(temperature)
+def check_teacher(teacher: ModelConfig, student: ModelConfig, data: DataConfig) -> None:
+    """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for one with
+    another vocabulary than the student's, as far as it is known here, or without prompts."""
+    _check_prompts(data)
+    _check_whole(teacher, TEACHER)
+    # Where they are not known, TRL compares them in the actor.
+    remedy = (
+        "Distillation compares their distributions over all tokens; choose a teacher with the "
+        "student's vocabulary"
+    )
+    check_sizes(student, teacher, called=TEACHER, remedy=remedy)
+
+
+def check_judged(rewards: RewardsConfig, algorithm: str) -> None:
+    """Raise `ConfigError` for held-out problems that nothing scores."""
+    if not rewards.are_named:
+        raise ConfigError(
+            f"problems are held out, and nothing scores them: algorithm.type = {algorithm!r} needs "
+            "no rewards to learn. Name some for evaluations in evaluation.functions, or leave "
+            "data.eval_source, data.eval_samples, data.eval_split and data.eval_sets out"
+        )
+
+
+def _check_prompts(data: DataConfig) -> None:
+    if not data.source:
+        raise ConfigError(
+            "data.source names no dataset, and the student learns on completions of its prompts; "
+            "name one with --dataset"
+        )
+
+
+def _check_whole(teacher: ModelConfig, called: str) -> None:
+    if not is_hub_model(teacher):
+        folder = Path(teacher.name_or_path)
+        check_folder(folder, called=called, whole=False)
+        check_listed_weights(folder, called=called)
+
+
+def _teachers_of(algorithm: AlgorithmConfig) -> list[TeacherTerm]:
+    """Return the teachers in reward workers; nothing that is checked depends on a temperature."""
+    terms = algorithm.teacher_terms(1.0)
     return [term for term in terms if isinstance(term, TeacherTerm)]
 
 
@@ -30,25 +78,18 @@ def check_teachers(plan: ForecastPlan, data: DataConfig) -> None:
     """Raise `ModelError` for a teacher that is no whole model, and `ConfigError` for what they
     cannot teach with."""
     algorithm, source = plan.trainer.algorithm, plan.trainer.rollout.source
-    teachers = teachers_of(algorithm)
+    teachers = _teachers_of(algorithm)
     if not teachers:
         return
     named = f"algorithm.type = {algorithm.type!r}"
-    if not data.source:
-        raise ConfigError(
-            "data.source names no dataset, and the student learns on completions of its prompts; "
-            "name one with --dataset"
-        )
+    _check_prompts(data)
     if source != GENERATE:
         raise ConfigError(
             f"rollout.source = {source!r}: with {named}, teachers speak of what the "
             "run's own workers sample; leave it out"
         )
     for each in teachers:
-        if not is_hub_model(each.model):
-            folder, called = Path(each.model.name_or_path), f"algorithm.teachers.{each.teacher}"
-            check_folder(folder, called=called, whole=False)
-            check_listed_weights(folder, called=called)
+        _check_whole(each.model, f"algorithm.teachers.{each.teacher}")
         _check_interpreter(plan.compute, each)
     _check_answers(plan, teachers[0].top_k)
 
@@ -85,7 +126,7 @@ def _check_answers(plan: ForecastPlan, top_k: int) -> None:
 
 def check_taught(algorithm: AlgorithmConfig, rows: Sequence[Problem]) -> None:
     """Raise `DataError` for a row whose teacher is not there."""
-    teachers = {each.teacher: each.column for each in teachers_of(algorithm)}
+    teachers = {each.teacher: each.column for each in _teachers_of(algorithm)}
     column = next(iter(teachers.values()), None)
     if column is None:
         return
@@ -108,7 +149,7 @@ def check_taught(algorithm: AlgorithmConfig, rows: Sequence[Problem]) -> None:
 def check_context(plan: ForecastPlan, longest: int) -> None:
     """Raise `ConfigError` for a teacher that takes fewer tokens than the `longest` prompt and its
     completion may have."""
-    for each in teachers_of(plan.trainer.algorithm):
+    for each in _teachers_of(plan.trainer.algorithm):
         takes = each.longest(find_context(each.model))
         if takes is not None and longest + plan.max_tokens > takes:
             raise ConfigError(

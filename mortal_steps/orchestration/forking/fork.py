@@ -13,7 +13,7 @@ from typing import Any
 
 from mortal_steps.config.data import ENVIRONMENT, made_rows
 from mortal_steps.data.problem_files import open_problems
-from mortal_steps.errors import ConfigError, StoreError
+from mortal_steps.errors import ConfigError, CorruptFileError, RunNotFoundError, StoreError
 from mortal_steps.orchestration.checking import preflight
 from mortal_steps.orchestration.checking.own_rewards import with_other_environments
 from mortal_steps.orchestration.checking.problems import Problems
@@ -103,6 +103,21 @@ def fork_run(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return find_run(root.parent, root.name)
+
+
+def is_judged_as_before(fork: Run) -> bool:
+    """Return whether evaluations of a fork score what those of its parent, and of that one's parent
+    if it has one, scored before; False where a parent is not here any more."""
+    while (origin := fork.info.parent) is not None:
+        try:
+            parent = find_run(fork.store.root.parent, origin.run_id)
+            changes = changes_between(parent.config.identity(), fork.config.identity())
+        except (RunNotFoundError, CorruptFileError):
+            return False
+        if parent.info.uid != origin.uid or any(is_below(key, JUDGING) for key in changes):
+            return False
+        fork = parent
+    return True
 
 
 class _Fork:

@@ -8,17 +8,16 @@ flight; one that has ended is asked again for what failed in it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.trials.scoring import ModelScoring, Report
-from mortal_steps.plan.parts import Plan
+from mortal_steps.plan.parts import WorkerPlans
 from mortal_steps.scores import differ
 from mortal_steps.statistics.passing import pass_at
 from mortal_steps.store.files import locked_at_once, write_output
@@ -93,8 +92,7 @@ class Grading:
 
     def __init__(
         self,
-        plan: Plan,
-        workers: Mapping[Role, WorkerSpec],
+        plans: WorkerPlans,
         problems: Sequence[Problem],
         sampling: SamplingParams,
         *,
@@ -104,10 +102,7 @@ class Grading:
     ) -> None:
         size, count = problems_per_shard, len(problems)
         self._scoring = ModelScoring(
-            plan,
-            workers,
-            problems,
-            sampling,
+            *(plans, problems, sampling),
             num_generations=num_generations,
             bounds=[(start, min(start + size, count)) for start in range(0, count, size)],
         )

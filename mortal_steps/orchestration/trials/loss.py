@@ -1,10 +1,8 @@
 """The loss of a finished model on the rows that its run holds out."""
 
 from mortal_steps.compute.local import call_once
-from mortal_steps.compute.roles import worker_specs
 from mortal_steps.errors import ConfigError
-from mortal_steps.plan.parts import Plan
-from mortal_steps.policy.starting_model.base_model import first_model
+from mortal_steps.orchestration.driver import specs_of
 from mortal_steps.runs.run import Run
 from mortal_steps.types import Evaluation
 
@@ -19,14 +17,5 @@ def loss_on_held_out(run: Run) -> dict[str, float]:
             f"run {run_id} has no held-out rows to evaluate; train with eval_dataset, or with "
             "data.eval_samples"
         )
-    plans = Plan(run.config).workers
-    specs = worker_specs(
-        plans,
-        run_dir=run.store.root.absolute(),
-        fingerprint=run.info.fingerprint,
-        model_path=first_model(run.store, plans.actor, run.info.dataset_fingerprint),
-        num_steps=steps,
-        rounding=run.info.rounding,
-    )
-    judged: Evaluation = call_once(specs["actor"], "evaluate", step=steps)
+    judged: Evaluation = call_once(specs_of(run)["actor"], "evaluate", step=steps)
     return dict(judged.metrics)

@@ -2,31 +2,27 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mortal_steps.compute.base import Role, WorkerSpec
 from mortal_steps.compute.interpreters import check_interpreters
+from mortal_steps.compute.local import call_once
 from mortal_steps.compute.roles import worker_specs
-from mortal_steps.config import (
-    EnvironmentConfig,
-    EvaluationConfig,
-    ModelConfig,
-    RewardsConfig,
-    RolloutConfig,
-)
+from mortal_steps.config import EvaluationConfig, RewardsConfig
 from mortal_steps.errors import ConfigError
-from mortal_steps.orchestration.checking.checks import check_engine, check_model
+from mortal_steps.orchestration.checking.checks import check_engine, check_model, check_rows
 from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import placed, resolve_defaults
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.loader import override_config
-from mortal_steps.plan.parts import Plan, WorkerPlans
+from mortal_steps.plan.parts import Plan, SamplingPlan, WorkerPlans
 from mortal_steps.plan.run_config import RunConfig
+from mortal_steps.policy.plan import ActorPlan, TrainerPlan
 from mortal_steps.rewards.plan import CodePlan
-from mortal_steps.types import SamplingParams
+from mortal_steps.store import RunStore
+from mortal_steps.types import Problem
 
 
 def passing_workers(plans: WorkerPlans, num_steps: int = 1) -> Mapping[Role, WorkerSpec]:
@@ -39,6 +35,25 @@ def passing_workers(plans: WorkerPlans, num_steps: int = 1) -> Mapping[Role, Wor
 def in_folder(worker: WorkerSpec, folder: Path, **settings: object) -> WorkerSpec:
     """Return the worker with `folder` as its run directory, and these of its settings changed."""
     return dataclasses.replace(worker, kwargs={**worker.kwargs, "run_dir": str(folder), **settings})
+
+
+def ready_sampler(
+    workers: Mapping[Role, WorkerSpec], store: RunStore, path: str, problems: Sequence[Problem]
+) -> WorkerSpec:
+    """Build the model in `path` if it is none yet, keep how chats are rendered, and return the
+    rollout worker that samples with it in the folder of `store`. Raises what the actor raises."""
+    plan: ActorPlan = workers["actor"].kwargs["plan"]
+    root, model = store.root.absolute(), plan.trainer.model
+    actor, rollout = (
+        in_folder(workers[role], root, model_path=path) for role in ("actor", "rollout")
+    )
+    if model.new or model.warm_start:
+        ref = store.write_record("problems.json", list(problems), list[Problem])
+        call_once(actor, "build_base_model", problems=ref)
+    if plan.environment.is_used:
+        check_rows(plan.environment, problems)
+        call_once(actor, "keep_chat")
+    return rollout
 
 
 def forecast_plan(config: RunConfig) -> ForecastPlan:
@@ -75,16 +90,11 @@ def settings_of_trial(config: RunConfig) -> RunConfig:
 class JudgingPlan:
     """What finished models are judged with: as a run with these settings is evaluated."""
 
-    model: ModelConfig
-    """The run's own, which says how other models are loaded."""
-    rollout: RolloutConfig
-    environment: EnvironmentConfig
+    trainer: TrainerPlan
+    """The run's own, whose model says how other models are loaded."""
+    sampling: SamplingPlan
     rewards: RewardsConfig
     """Those of evaluations."""
-    sampling: SamplingParams
-    """That of evaluations."""
-    num_generations: int
-    """Completions of each problem."""
     evaluation: EvaluationConfig
     """`[evaluation]`, with the sets that have settings of their own."""
     training_rewards: RewardsConfig
@@ -92,12 +102,8 @@ class JudgingPlan:
     by_sets_alone: bool
     """Whether nothing but sets with rewards of their own and harnesses scores."""
     code: CodePlan
-    seed: int
-    num_shards: int
     threads: int | None
     """OMP_NUM_THREADS of the rollout workers; None: the default."""
-    template_options: Mapping[str, Any]
-    """Arguments of the model's chat template."""
     workers: Mapping[Role, WorkerSpec]
     """Workers for a whole model, which `in_folder` names, on the GPUs that are there now."""
 
@@ -126,25 +132,19 @@ def judging_plan(config: RunConfig, num_steps: int) -> JudgingPlan:
     """Return what models are judged with by the settings of a run of so many steps. Raises as
     `check_judged_here`."""
     check_judged_here(config)
-    plans = Plan(placed(config.of_finished_model())).workers
+    plan, plans = Plan(config), Plan(placed(config.of_finished_model())).workers
     if by_sets := config.is_unscored and not config.eval_rewards.are_named:
         plans = dataclasses.replace(
             plans, reward=dataclasses.replace(plans.reward, scores_sets_alone=True)
         )
     return JudgingPlan(
-        model=config.model,
-        rollout=config.rollout,
-        environment=config.environment,
+        trainer=plan.trainer,
+        sampling=plan.sampling,
         rewards=config.eval_rewards,
-        sampling=config.eval_sampling,
-        num_generations=config.evaluation.num_generations,
         evaluation=config.evaluation,
         training_rewards=config.rewards,
-        code=Plan(config).code,
-        seed=config.seed,
-        num_shards=config.num_shards,
+        code=plan.code,
         threads=config.compute.local.rollout.threads,
-        template_options=config.training.template_options,
         by_sets_alone=by_sets,
         workers=passing_workers(plans, num_steps),
     )

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mortal_steps.compute.base import Role, WorkerSpec
-from mortal_steps.compute.local import LocalCompute, call_once
+from mortal_steps.compute.local import LocalCompute
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.models.local_folder import describe_model
-from mortal_steps.orchestration.checking.checks import check_rows
-from mortal_steps.orchestration.trials.opening import in_folder
-from mortal_steps.plan.parts import Plan
+from mortal_steps.orchestration.trials.opening import (
+    in_folder,
+    passing_workers,
+    ready_sampler,
+)
+from mortal_steps.plan.parts import WorkerPlans
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.held_out import committed_shards
 from mortal_steps.rewards.sources import find_sources
@@ -103,8 +106,7 @@ class ModelScoring:
 
     def __init__(
         self,
-        plan: Plan,
-        workers: Mapping[Role, WorkerSpec],
+        plans: WorkerPlans,
         problems: Sequence[Problem],
         sampling: SamplingParams,
         *,
@@ -112,7 +114,7 @@ class ModelScoring:
         bounds: Sequence[tuple[int, int]],
         stage: Literal["generate", "evaluate"] = "generate",
     ) -> None:
-        self._plan, self._workers, self._problems = plan, workers, problems
+        self._plans, self._workers, self._problems = plans, passing_workers(plans), problems
         self._sampling, self._count, self._bounds = sampling, num_generations, bounds
         self._stage = stage
         self._rewards_stage = "reward" if stage == "generate" else stage
@@ -120,7 +122,7 @@ class ModelScoring:
     def starting_model(self) -> tuple[str, str]:
         """Return the folder or name of the model that a run would begin with, and what tells it
         from others."""
-        plan = self._plan.actor
+        plan = self._plans.actor
         path = base_model_path(plan, dataset_fingerprint(self._problems))
         model = plan.trainer.model
         files = {name: each.sha256 for name, each in describe_model(model).items()}
@@ -129,7 +131,8 @@ class ModelScoring:
     def key(self, model: str, dealt_out: Any) -> str:
         """Return a digest of the model, the problems, the settings that decide a score, the code of
         the reward functions, and how the completions are dealt out."""
-        scoring, code, sampler = self._plan.scoring, self._plan.code, self._plan.sampler
+        scoring, sampler = self._plans.reward, self._plans.rollout
+        code = scoring.code
         sources = find_sources(code.scoring, Path.cwd(), folders=code.model_folders)
         parts = [
             model,
@@ -194,7 +197,7 @@ class ModelScoring:
 
     def scored(self, folder: Path) -> Iterator[ScoredGroup]:
         """Yield the group of each problem, in order, as committed to the folder."""
-        weights = reward_weights(self._plan.scoring.rewards)
+        weights = reward_weights(self._plans.reward.rewards)
         store = RunStore(folder)
         for number, scores in enumerate(self.shards(folder)):
             file = shard_file(SHARDS, "generations", number)
@@ -206,19 +209,10 @@ class ModelScoring:
 
     def _ready(self, store: RunStore, path: str) -> Mapping[Role, WorkerSpec]:
         """Build the starting model if it is none yet, and return the workers that use it."""
-        plan, root = self._plan.actor, store.root.absolute()
-        actor, rollout = (
-            in_folder(self._workers[role], root, model_path=path) for role in ("actor", "rollout")
-        )
-        if plan.trainer.model.new or plan.trainer.model.warm_start:
-            ref = store.write_record("problems.json", list(self._problems), list[Problem])
-            call_once(actor, "build_base_model", problems=ref)
-        if plan.environment.is_used:
-            check_rows(plan.environment, self._problems)
-            call_once(actor, "keep_chat")
+        rollout = ready_sampler(self._workers, store, path, self._problems)
         return {
             "rollout": dataclasses.replace(rollout, factory=WORKER),
-            "reward": in_folder(self._workers["reward"], root),
+            "reward": in_folder(self._workers["reward"], store.root.absolute()),
         }
 
     def _requests(self, problems: FileRef) -> list[GenerateRequest]:

@@ -21,10 +21,9 @@ from mortal_steps.config import RewardsConfig
 from mortal_steps.data.problem_files import dataset_fingerprint
 from mortal_steps.data.problems import load_problems
 from mortal_steps.environments.plan import ProblemsPlan
-from mortal_steps.orchestration.checking.checks import check_rows
 from mortal_steps.orchestration.checking.own_rewards import own_rows
 from mortal_steps.orchestration.checking.reward_calls import check_something_scores
-from mortal_steps.orchestration.trials.opening import in_folder
+from mortal_steps.orchestration.trials.opening import in_folder, ready_sampler
 from mortal_steps.policy.plan import ActorPlan
 from mortal_steps.policy.starting_model.base_model import base_model_path
 from mortal_steps.report.dialogue import completion_text, prompt_of
@@ -95,15 +94,7 @@ def try_rollout(
         path = base_model_path(
             dataclasses.replace(plan, cache_dir=cache), dataset_fingerprint(problems)
         )
-        actor, rollout = (
-            in_folder(workers[role], store.root, model_path=path) for role in ("actor", "rollout")
-        )
-        if path != plan.trainer.model.name_or_path:
-            ref = store.write_record("problems.json", list(problems), list[Problem])
-            call_once(actor, "build_base_model", problems=ref)
-        if plan.environment.is_used:
-            check_rows(plan.environment, problems)
-            call_once(actor, "keep_chat")
+        rollout = ready_sampler(workers, store, path, problems)
         sampled: SampledProblems = call_once(
             dataclasses.replace(rollout, factory=WORKER),
             "sample",

@@ -28,7 +28,6 @@ from mortal_steps.places.modal.messages import CallRequest, Settings
 from mortal_steps.places.modal.meter import Meter
 from mortal_steps.places.modal.release import this_release
 from mortal_steps.places.modal.retry import call_with_retries
-from mortal_steps.plan.parts import Plan
 from mortal_steps.runs.run import Run
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class RunOnModal:
         store, compute = run.store, run.config.compute
         self.mirror = Mirror(volume, store)
         self.calls = Calls(store, compute.modal.call_timeout_s)
-        self.meter = Meter(store, compute, run.config.actor_containers)
+        self.meter = Meter(store, compute, run.plan.place.actor_containers)
         self.lease = lease
         self.release = this_release()
         self.volume_name = volume.name
@@ -167,7 +166,7 @@ async def modal_compute(
     """
     config, store, run_id = run.config, run.store, run.info.run_id
     volume = RunsVolume(config.compute.modal.volume)
-    await check_deployed(Plan(config).place)
+    await check_deployed(run.plan.place)
     lease = await volume_lease.acquire(
         volume, run_id, after=await volume_lease.newest_fence(volume, run_id)
     )
@@ -206,7 +205,7 @@ def _containers(run: Run, on_modal: RunOnModal) -> dict[Role, list[ModalContaine
             role,
             run.info.run_id,
             number,
-            together=role == "actor" and config.actor_containers > 1,
+            together=role == "actor" and run.plan.place.actor_containers > 1,
             scores_with=run.plan.scoring.needs_engine,
         )
         return ModalContainer(role, number, worker, on_modal)

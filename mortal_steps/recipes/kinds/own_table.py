@@ -34,6 +34,7 @@ def _lines(error: ValidationError, called: str) -> list[str]:
     lines = []
     for detail in error.errors():
         key = ".".join([called, *map(str, detail["loc"])])
-        given = f" = {detail['input']!r}" if detail["loc"] else ""
+        has_value = detail["loc"] and detail["type"] != "missing"
+        given = f" = {detail['input']!r}" if has_value else ""
         lines.append(f"{key}{given}: {in_plain_words(str(detail['msg']))}")
     return lines

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.section import NAME, LocalPath, Section
 from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.trials.opening import check_judged_here
 from mortal_steps.plan.loader import override_config
 from mortal_steps.plan.parts import Plan
 from mortal_steps.promotion.gate import check_overrides
+from mortal_steps.recipes.kinds.own_table import read_table
 from mortal_steps.recipes.products import read_product, write_product
 from mortal_steps.recipes.references import MAIN, Reference
 from mortal_steps.recipes.stages import (
@@ -55,14 +55,7 @@ class PromoteStage(GateStage):
 
     def __init__(self, name: str, values: Mapping[str, Any], recipe: str) -> None:
         super().__init__(name, values, recipe)
-        try:
-            self._config = PromoteConfig.model_validate(values)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, (f"stages.{name}", *first["loc"])))
-            known = ", ".join(PromoteConfig.model_fields)
-            what = in_plain_words(first["msg"])
-            raise ConfigError(f"{key}: {what} (keys of such a stage: {known})") from None
+        self._config = read_table(PromoteConfig, values, f"stages.{name}")
         if [reference.key for reference in self.references] != ["run"]:
             raise ConfigError(
                 f"stages.{name}.run = {self._config.run!r}: name the stage that trains the model, "

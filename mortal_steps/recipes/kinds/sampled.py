@@ -70,10 +70,6 @@ class SampledStage(MadeStage):
             return ("dataset",)
         return super().wanted(reference)
 
-    def model(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] = self.values.get("model", {})
-        return found
-
     def computes(self, job: Job) -> Plan | None:
         return self.plan_here(job)
 
@@ -115,7 +111,7 @@ class SampledStage(MadeStage):
         folder in `work` that they are in. Another machine may deal them out otherwise; it begins
         anew."""
         scoring = ModelScoring(
-            *(plan, passing_workers(plan.workers), problems, sampling),
+            *(plan.workers, problems, sampling),
             num_generations=count,
             bounds=bounds,
             stage=stage,

@@ -85,10 +85,6 @@ class TrainStage(RunStage):
     def written(self) -> RunConfig:
         return self._written
 
-    def model(self) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] = self.values.get("model", {})
-        return found
-
     def config(self, job: Job) -> RunConfig:
         values = with_names_of_stages(self.values, job.values(self.values))
         chosen = configuration(self.name, values)

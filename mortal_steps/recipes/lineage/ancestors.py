@@ -8,9 +8,8 @@ from typing import Any
 
 from mortal_steps.errors import CorruptFileError, MortalError
 from mortal_steps.recipes.lineage.code import Code
-from mortal_steps.recipes.lineage.origin import Origin
 from mortal_steps.recipes.products import RECORD as PRODUCT
-from mortal_steps.recipes.stages import Output
+from mortal_steps.recipes.stages import Input, Output
 from mortal_steps.registry.registry import VERSIONS
 from mortal_steps.runs.run import find_run
 from mortal_steps.store import RunStore
@@ -89,9 +88,9 @@ def is_version(folder: Path) -> bool:
     return folder.parent.name == VERSIONS and folder.with_name(f"{folder.name}.json").is_file()
 
 
-def inputs_of(origin: Origin | None, runs_dir: Path) -> Iterator[Taken]:
+def inputs_of(inputs: Sequence[Input], runs_dir: Path) -> Iterator[Taken]:
     """Yield what a stage has taken from others, as it was noted."""
-    for each in origin.inputs if origin else ():
+    for each in inputs:
         path = Path(os.path.normpath(runs_dir / each.output.path))
         output = Output(kind=each.output.kind, path=str(path), sha256=each.output.sha256)
         made_by = maker_of(path)

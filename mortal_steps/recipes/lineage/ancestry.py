@@ -14,7 +14,7 @@ from pathlib import Path
 from mortal_steps.errors import CorruptFileError, MortalError
 from mortal_steps.recipes.lineage.ancestors import GONE, Ancestor, Taken, inputs_of, is_made, uid_of
 from mortal_steps.recipes.lineage.of_runs import read_run, records_of, taken_by
-from mortal_steps.recipes.lineage.origin import Origin, find_origin
+from mortal_steps.recipes.lineage.origin import find_origin
 from mortal_steps.recipes.products import RECORD as PRODUCT
 from mortal_steps.recipes.stages import Output, Product
 from mortal_steps.registry.registry import VERSIONS, ModelVersion, Registry
@@ -57,7 +57,7 @@ def takes_of(folder: Path, runs_dir: Path) -> Sequence[Taken]:
     if is_made(folder):
         return _version(folder, runs_dir).takes
     if (origin := find_origin(folder)) is not None:  # it is being made
-        return [*inputs_of(origin, folder.parents[2])]
+        return [*inputs_of(origin.inputs, folder.parents[2])]
     return ()
 
 
@@ -83,13 +83,6 @@ def _product(folder: Path) -> Ancestor:
         origin = find_origin(folder)
     except CorruptFileError as error:
         damage = str(error)
-    whole = Origin(
-        recipe=product.recipe,
-        stage=product.stage,
-        kind=origin.kind if origin else "",
-        identity="",
-        inputs=product.inputs,
-    )
     outputs = [
         Output(kind=each.kind, path=os.path.normpath(runs_dir / each.path), sha256=each.sha256)
         for each in product.outputs.values()
@@ -104,7 +97,7 @@ def _product(folder: Path) -> Ancestor:
         reached=product.headline,
         outputs=outputs,
         made_at=product.made_at,
-        takes=[*inputs_of(whole, runs_dir), *taken],
+        takes=[*inputs_of(product.inputs, runs_dir), *taken],
         code=origin.code if origin else None,
         code_sha256=origin.code_sha256 if origin else (),
         damage=damage,

@@ -18,7 +18,7 @@ def check_chain(ancestors: Sequence[Ancestor]) -> Iterator[Checked]:
     seen = set[tuple[str, str]]()
     for each in ancestors:
         if each.damage not in (None, GONE):
-            yield Checked(path=Path(each.folder), num_bytes=0, damage=each.damage, outcome=LOST)
+            yield Checked.of(Path(each.folder), each.damage, LOST)
         outcome = LOST if is_version(Path(each.folder)) else AGAIN
         for output in each.outputs:
             yield from _once(output, seen, f"what {each.name} made", outcome)
@@ -32,13 +32,12 @@ def _check_taken(taken: Taken, seen: set[tuple[str, str]], user: str) -> Iterato
         yield from _once(taken.output, seen, f"what {user} took", LOST)
     elif taken.damage not in (None, GONE):
         path = Path(taken.made_by or taken.name)
-        yield _damaged(path, f"{taken.damage}; {user} took it as {taken.key}")
+        yield Checked.of(path, f"{taken.damage}; {user} took it as {taken.key}", LOST)
     elif taken.files:
         for name, noted in taken.files.items() if Path(taken.path).is_dir() else ():
             path = Path(taken.path, name)
             whole = path.is_file() and digest_file(path) == noted.sha256
-            damage = None if whole else f"is not what {user} took"
-            yield _checked(path, damage)
+            yield Checked.of(path, None if whole else f"is not what {user} took", LOST)
 
 
 def _once(
@@ -49,13 +48,13 @@ def _once(
     seen.add((output.path, output.sha256))
     path = Path(output.path)
     if output.kind == "run":
-        yield _checked(path / "run.json", _run_damage(path, output, what), outcome)
+        yield Checked.of(path / "run.json", _run_damage(path, output, what), outcome)
     elif output.kind == "dataset":
         whole = path.is_file() and digest_file(path) == output.sha256
-        yield _checked(path, None if whole else f"is not {what}", outcome)
+        yield Checked.of(path, None if whole else f"is not {what}", outcome)
     else:
         for file, damage in RunStore(path.parent).check_folder(path.name, output.sha256):
-            yield _checked(file, None if damage is None else f"{damage}: not {what}", outcome)
+            yield Checked.of(file, None if damage is None else f"{damage}: not {what}", outcome)
 
 
 def _run_damage(path: Path, output: Output, what: str) -> str | None:
@@ -64,14 +63,3 @@ def _run_damage(path: Path, output: Output, what: str) -> str | None:
     except MortalError as error:
         return str(error)
     return None if uid == output.sha256 else f"is of another run: not {what}"
-
-
-def _checked(path: Path, damage: str | None, outcome: Outcome = LOST) -> Checked:
-    if damage is not None:
-        return _damaged(path, damage, outcome)
-    return Checked(path=path, num_bytes=path.stat().st_size)
-
-
-def _damaged(path: Path, damage: str, outcome: Outcome = LOST) -> Checked:
-    num_bytes = path.stat().st_size if path.is_file() else 0
-    return Checked(path=path, num_bytes=num_bytes, damage=damage, outcome=outcome)

@@ -7,7 +7,7 @@ from mortal_steps.recipes.lineage.ancestors import maker_of
 from mortal_steps.recipes.record import RecipeRecord, find_recipe, is_recipe_name, list_recipes
 from mortal_steps.recipes.stages import SHORT
 from mortal_steps.registry.registry import Registry, list_names
-from mortal_steps.runs.argument import RECIPES, recipe_argument
+from mortal_steps.runs.argument import RECIPES, run_argument
 from mortal_steps.store.identity import IDENTITY_FILE
 
 
@@ -76,7 +76,6 @@ def _ends_of(runs_dir: Path, name: str) -> list[Path]:
     ends = [folder for stage, folder in folders.items() if stage not in before]
     if not ends:
         raise RunNotFoundError(
-            f"no stage of recipe {name} is complete; "
-            f"`mortal show {recipe_argument(runs_dir, name)}`"
+            f"no stage of recipe {name} is complete; `mortal show {run_argument(runs_dir / name)}`"
         )
     return ends

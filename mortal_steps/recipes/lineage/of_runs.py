@@ -1,6 +1,8 @@
 """What a run was made of: the inputs of its stage, what its configuration names, and its parent."""
 
+import contextlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,6 @@ from mortal_steps.recipes.lineage.ancestors import (
 )
 from mortal_steps.recipes.lineage.origin import Origin, find_origin
 from mortal_steps.recipes.stages import Output
-from mortal_steps.report.status import status_of
 from mortal_steps.report.summary import summarize
 from mortal_steps.runs.argument import RECIPES
 from mortal_steps.runs.run import Run
@@ -25,23 +26,21 @@ logger = logging.getLogger(__name__)
 
 TABLES = ("model", "data", "rewards", "algorithm", "evaluation", "environment")
 """Tables of a run's configuration that name models, data and code."""
-LONGEST_PATH = 256
-"""Characters; longer texts, such as a judge's instructions, name no file."""
 NAMED = "model.name_or_path"
 FROM_ELSEWHERE = (NAMED, "data.source", "data.eval_source")
 
 
 def read_run(run: Run) -> Ancestor:
     """Return what is known of a run; what is damaged is told in it."""
-    folder, damage = run.store.root, list[str]()
+    damage, summary = list[str](), summarize(run)
     settings, origin = records_of(run, damage.append)
     algorithm = settings.get("algorithm", {}).get("type", "")
     return Ancestor(
-        folder=str(folder),
+        folder=str(run.store.root),
         what=f"run, {algorithm}" if algorithm else "run",
         recipe=origin.recipe if origin else None,
         stage=origin.stage if origin else None,
-        reached=f"{status_of(run).status}, {summarize(run).headline}",
+        reached=f"{summary.status}, {summary.headline}",
         outputs=_final(run),
         made_at=run.info.created_at,
         takes=taken_by(run, settings, origin),
@@ -68,7 +67,8 @@ def records_of(run: Run, tell: Callable[[str], None]) -> tuple[Mapping[str, Any]
 
 def taken_by(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> list[Taken]:
     """Return what a run was made of, by these records."""
-    return [*inputs_of(origin, run.store.root.parent), *_of_run(run, settings, origin)]
+    inputs = inputs_of(origin.inputs if origin else (), run.store.root.parent)
+    return [*inputs, *_of_run(run, settings, origin)]
 
 
 def _final(run: Run) -> list[Output]:
@@ -84,8 +84,7 @@ def _of_run(run: Run, settings: Mapping[str, Any], origin: Origin | None) -> Ite
     own, known = run.store.root.resolve(), dict[str, Any](origin.contents if origin else {})
     is_new = "new" in settings.get("model", {})
     given = [each.output.path for each in origin.inputs] if origin else []
-    for key, name in _named(settings):
-        path = run.working_dir() / Path(name).expanduser()
+    for key, name, path in _named(settings, run.working_dir()):
         if any(path.match(each) for each in given) or (key == NAMED and is_new):
             continue
         maker = maker_of(path) if path.exists() else _gone(path, own.parent)
@@ -121,10 +120,15 @@ def _gone(path: Path, runs_dir: Path) -> Path | None:
     return runs_dir.joinpath(*parts[: 3 if parts[0] == RECIPES else 1])
 
 
-def _named(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield every text in the tables that name models and data, with its key."""
+def _named(settings: Mapping[str, Any], start: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield every text in the tables that name models and data which can be a path: its key, the
+    text, and where it leads from a folder."""
     for table in TABLES:
-        yield from _texts(settings.get(table, {}), table)
+        for key, text in _texts(settings.get(table, {}), table):
+            with contextlib.suppress(OSError):  # a judge's instructions are too long for a name
+                path = start / os.path.expanduser(text)
+                path.exists()
+                yield key, text, path
 
 
 def _texts(values: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -134,7 +138,7 @@ def _texts(values: Any, key: str) -> Iterator[tuple[str, str]]:
     elif isinstance(values, list | tuple):
         for number, value in enumerate(values):
             yield from _texts(value, f"{key}[{number}]")
-    elif isinstance(values, str) and 0 < len(values) < LONGEST_PATH and "\0" not in values:
+    elif isinstance(values, str) and values and "\0" not in values:
         yield key, values
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mortal_steps.recipes.record import RecipeRecord, StageRecord
 from mortal_steps.report.units import duration
-from mortal_steps.runs.argument import recipe_argument
+from mortal_steps.runs.argument import run_argument
 
 SIGNS = {
     "complete": "✅",
@@ -29,7 +29,7 @@ def recipe_page(record: RecipeRecord, runs_dir: Path) -> str:
         "|---|---|---|---|---|---|---|",
         *(_row(name, stage) for name, stage in record.stages.items()),
         "",
-        f"`mortal show {recipe_argument(runs_dir, record.name)}` shows this on a terminal; each "
+        f"`mortal show {run_argument(runs_dir / record.name)}` shows this on a terminal; each "
         f"run of a stage has its own page. All of it lies in `{runs_dir}`.",
     ]
     return "\n".join(lines)

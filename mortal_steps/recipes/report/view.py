@@ -11,11 +11,11 @@ from mortal_steps.recipes.progress import in_words
 from mortal_steps.recipes.record import Asker, RecipeRecord, StageRecord
 from mortal_steps.recipes.references import references_in
 from mortal_steps.recipes.table import TRAIN
-from mortal_steps.report.curve_points import Point, curve_points
+from mortal_steps.report.curve_points import Point, curve_points, merits
 from mortal_steps.report.status import RunStatus, status_of
 from mortal_steps.report.summary import PAGE
 from mortal_steps.report.units import counted, duration, number
-from mortal_steps.runs.argument import recipe_argument
+from mortal_steps.runs.argument import run_argument
 from mortal_steps.runs.costs import add_up
 from mortal_steps.runs.logs import EVALUATIONS
 from mortal_steps.runs.manifest import learns_without_rewards
@@ -94,7 +94,7 @@ def look_at_stages(record: RecipeRecord, runs_dir: Path) -> list[StageView]:
 def where_of(runs_dir: Path, name: str) -> str:
     """Return what commands are told behind the name of a recipe: its folder of runs, where `mortal`
     would not look by default."""
-    return recipe_argument(runs_dir, name).removeprefix(name)
+    return run_argument(runs_dir / name).removeprefix(name)
 
 
 def how_to_go_on(record: RecipeRecord, where: str = "") -> str:
@@ -124,7 +124,6 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
     run = _run(stage, runs_dir)
     metrics = run.metrics() if run else []
     evaluations = run.logs.read(EVALUATIONS) if run else ()
-    held_out = curve_points(evaluations)
     costs = add_up(run.store.root) if run else None
     status = status_of(run) if run else None
     reached = stage.headline
@@ -141,9 +140,9 @@ def _view(record: RecipeRecord, name: str, runs_dir: Path) -> StageView:
         takes=_takes(record, name),
         status=status,
         reached=reached,
-        merit=_merit(judged, held_out),
+        merit=_merit(judged, merits(evaluations)),
         training=curve_points(metrics),
-        held_out=held_out,
+        held_out=curve_points(evaluations),
         judged_alike=judged == trained,
         dollars=costs.total if costs else None,
         page=f"../../{stage.job_id}/{PAGE}" if page else None,

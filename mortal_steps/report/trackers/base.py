@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.run import Run
 
 STEP = "train/global_step"
@@ -91,8 +90,3 @@ def tracked_run(run: Run, config: Mapping[str, Any]) -> TrackedRun:
         folder=run.store.path(FOLDER).absolute(),
         config={**config, "compute": {**config["compute"], "local": local}},
     )
-
-
-def tracker_class(name: str) -> Any:
-    """Return the class of a tracker; raises `ConfigError` if it cannot be imported."""
-    return TRACKERS.load(name)

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from mortal_steps.errors import MortalError, StoreError
 from mortal_steps.report.trackers import FOLDER
-from mortal_steps.report.trackers.base import Tracker, tracked_run, tracker_class
+from mortal_steps.report.trackers.base import Tracker, tracked_run
 from mortal_steps.report.trackers.committed import CommittedSteps
+from mortal_steps.report.trackers.table import TRACKERS
 from mortal_steps.runs.run import Run, find_run
 from mortal_steps.store.files import lock_file
 
@@ -43,7 +44,7 @@ def main() -> None:
         run = find_run(run_dir.parent, run_dir.name)
         _lock(name)
         run.store.path(FOLDER).mkdir(exist_ok=True)
-        tracker: Tracker = tracker_class(name)(tracked_run(run, config))
+        tracker: Tracker = TRACKERS.load(name)(tracked_run(run, config))
         follow(run, tracker, owner, config["logging"]["sample_steps"])
         tracker.close()
     except MortalError as error:

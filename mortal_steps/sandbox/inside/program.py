@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import linecache
 import math
 import os
@@ -90,7 +91,7 @@ def _set_limits(limits: dict[str, Any], *, shut_in: bool) -> None:
 
 
 def _run(source: str) -> int:
-    """Run the program. Returns its exit code after its threads and exit handlers have ended."""
+    """Run the program. Returns its exit code after it has ended with all that it left open."""
     sys.stdin, sys.stdout = _text(0, "r", "surrogateescape"), _text(1, "w", "surrogateescape")
     sys.stderr = _text(2, "w", "backslashreplace")
     vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
@@ -111,14 +112,28 @@ def _run(source: str) -> int:
         _print_error(error)
         code = 1
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _end(main)
     except BaseException as error:  # noqa: BLE001 - as above
         _print_error(error)
         code = code or 120
     return code
+
+
+def _end(main: types.ModuleType) -> None:
+    """End as an interpreter does, which also writes what files hold that the program left open."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    _flush()
+    sys.stdout, sys.stderr = cast(TextIO, sys.__stdout__), cast(TextIO, sys.__stderr__)
+    main.__dict__.clear()
+    gc.collect()
+    _flush()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
 
 
 def _text(descriptor: int, mode: str, errors: str) -> TextIO:
@@ -129,7 +144,7 @@ def _exit_code(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, int):
-        return value & 0xFF
+        return value & 0xFF if abs(value) < 2**63 else 255
     sys.stderr.write(f"{value}\n")
     return 1
 

@@ -1,7 +1,7 @@
 """The server as a command in a remote container: its owner talks to it over stdin and stdout.
 
 The owner (`mortal_steps.places.modal`) starts `BOOT` there, then sends these modules before
-anything else.
+anything else. Programs see no variable of Modal's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import select
 
-from .server import serve
-
 BOOT = """
 import json, os, struct, sys, tempfile
+kept = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
+if len(kept) < len(os.environ):  # /proc shows programs the environment of the last exec
+    os.execve(sys.executable, sys.orig_argv, kept)
 def exactly(size):
     arrived = b""
     while len(arrived) < size:
@@ -25,9 +26,10 @@ for name, text in modules["files"].items():
     with open(os.path.join(folder, "inside", name), "w") as file:
         file.write(text)
 sys.path.append(folder)
-from inside.remote import main
+from inside.remote import Stdio
+from inside.server import serve
 sys.path.remove(folder)
-main(float(sys.argv[1]))
+serve(Stdio(float(sys.argv[1])))
 """
 
 
@@ -52,10 +54,3 @@ class Stdio:
         left = memoryview(data)
         while left:
             left = left[os.write(self._out, left) :]
-
-
-def main(patience_s: float) -> None:
-    """Serve until the owner is gone or silent for `patience_s` seconds."""
-    for name in [name for name in os.environ if name.startswith("MODAL_")]:
-        del os.environ[name]
-    serve(Stdio(patience_s))

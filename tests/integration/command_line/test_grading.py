@@ -18,7 +18,7 @@ from mortal_steps.orchestration.trials.grading import (
     _least_of_solutions,
     write_rows,
 )
-from mortal_steps.orchestration.trials.opening import passing_workers, settings_of_trial
+from mortal_steps.orchestration.trials.opening import settings_of_trial
 from mortal_steps.orchestration.trials.scoring import ModelScoring
 from mortal_steps.orchestration.trials.trial import all_problems
 from mortal_steps.plan.loader import load_config
@@ -55,8 +55,7 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(
     settings = settings_of_trial(load_config(path, ["rollout.num_rollout_workers=1", *rewards]))
     plan = Plan(settings)
     grading = Grading(
-        plan,
-        passing_workers(plan.workers),
+        plan.workers,
         all_problems(plan.problems)[:4],
         settings.sampling,
         num_generations=2,
@@ -81,7 +80,7 @@ def test_what_could_not_be_scored_is_scored_when_it_is_asked_for_again(
     (tmp_path / "away").unlink()
     there = {path: path.stat().st_mtime_ns for path in shards.glob("rewards-*")}
     as_in_a_stage = ModelScoring(
-        *(plan, passing_workers(plan.workers), all_problems(plan.problems)[:4], settings.sampling),
+        *(plan.workers, all_problems(plan.problems)[:4], settings.sampling),
         num_generations=2,
         bounds=[(number, number + 1) for number in range(4)],
     )
@@ -105,8 +104,7 @@ def test_a_grading_that_is_killed_goes_on_and_gives_the_same_grades(tmp_path, mo
 
     def grade(runs_dir, report=lambda done, of: None):
         grading = Grading(
-            plan,
-            passing_workers(plan.workers),
+            plan.workers,
             problems,
             settings.sampling,
             num_generations=3,

@@ -190,6 +190,23 @@ def test_a_server_that_is_there_and_refuses_is_no_outage(path, settings, said):
             describe_once(environment)
 
 
+def test_what_an_action_is_made_of_is_asked_without_a_proxy_as_sessions_are(monkeypatch):
+    schema = {"properties": {"number": {"type": "integer"}}}
+
+    def find(connection, request):
+        if request.path == "/schema":
+            return connection.respond(200, json.dumps({"action": schema}))
+        return None
+
+    with serve(lambda connection: None, "127.0.0.1", 0, process_request=find) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        monkeypatch.setenv("no_proxy", "")
+        url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        (made,) = OpenEnvEnvironment(url=url, tool="step").load().values()
+    assert made.func.step.json_schema["function"]["parameters"] == {"type": "object", **schema}
+
+
 @pytest.mark.parametrize("text", openenv_server.GARBLED)
 def test_what_is_no_answer_is_an_outage_and_never_scored(server, text):
     with episodes(config(server, action="message", retries=0)) as (cells, _):

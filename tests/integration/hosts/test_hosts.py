@@ -5,12 +5,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import pytest
 
-from mortal_steps.errors import DataError, TransientError, WorkerError
+from mortal_steps.errors import DataError, TransientError, WorkerError, WorkerLostError
 from mortal_steps.hosts import base
 from mortal_steps.hosts.base import HostLostError
 from mortal_steps.hosts.process import HostProcess
@@ -154,3 +155,11 @@ def test_a_host_whose_start_is_refused_does_not_run():
     with pytest.raises(DataError, match="it was edited"):
         host.start()
     assert not host.is_running()
+
+
+def test_a_host_that_cannot_be_started_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    host = HostProcess(COUNTER, {}, python=str(tmp_path / "python"))
+    with pytest.raises(WorkerLostError, match="could not be started"):
+        host.start()
+    assert list(tmp_path.iterdir()) == []

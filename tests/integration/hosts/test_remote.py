@@ -166,6 +166,15 @@ def test_a_fork_there_is_lost_alone_and_says_where_it_was(host, method, argument
         count(fork, "a")
 
 
+def test_a_fork_there_that_is_ended_twice_at_once_takes_no_other_along(host, links):
+    fork, other = host.fork(), host.fork()
+    fork.kill()
+    fork._is_ended = False  # as another thread has seen it
+    fork.kill()
+    assert count(other, "a") == {"a": 1}
+    assert len(links) == 1
+
+
 def test_forks_work_at_the_same_time_and_a_killed_one_ends_in_the_middle(host):
     forks = [host.fork() for _ in range(20)]
     began = time.monotonic()

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
 from mortal_steps.errors import ConfigError, RewardError, StoreError
+from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
 from mortal_steps.promotion.gate import Gate
@@ -21,7 +22,7 @@ from mortal_steps.rollout.engines.model_files import is_adapter
 from mortal_steps.runs.run import find_run
 from mortal_steps.serving.whole import trained_files
 from mortal_steps.types import Problem
-from tests.support.bare_flow import InProcess, one_thread
+from tests.support.bare_flow import InProcess, bare_in, go_on, one_thread
 from tests.support.damage import flip_a_byte
 from tests.support.promotion import QUICK
 from tests.support.undisturbed import begun, undisturbed
@@ -159,6 +160,25 @@ def test_a_run_scores_each_of_its_sets_in_every_evaluation(trained):
     log.write_bytes(before[:-5])
     restore_logs(find_run(trained / "runs", "sets"))
     assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change", ["training.learning_rate=0.01", "rewards.functions=judges.py:length"]
+)
+def test_a_fork_is_compared_with_its_parents_beginning_if_both_are_judged_alike(
+    runs, registry, trained, change
+):
+    (trained / "judges.py").write_text(JUDGES)
+    with bare_in(trained):
+        name = change.partition(".")[0]
+        forked = fork_run(runs["second"], ["training.max_steps=3", change], run_id=f"fork-{name}")
+        fork = go_on(forked.config)
+    comparison = compare(Gate(fork, registry, local=Counted))
+    if name == "rewards":
+        assert comparison.against is None, "other rewards have other scores"
+    else:
+        first = runs["second"].logs.read("evaluations.jsonl")[0]
+        assert comparison.against == {key: first[key] for key in first if key != "step"}
 
 
 def test_a_model_that_was_judged_is_not_judged_again(runs, registry, counted):

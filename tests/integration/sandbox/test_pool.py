@@ -4,6 +4,7 @@ import contextlib
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,9 +20,11 @@ from mortal_steps.errors import NoIsolationError, SandboxError
 from mortal_steps.sandbox import lane as lane_module
 from mortal_steps.sandbox import levels, pool
 from mortal_steps.sandbox.base import Limits, Program
-from mortal_steps.sandbox.box import own_interpreter
+from mortal_steps.sandbox.box import INSIDE, own_interpreter
 from mortal_steps.sandbox.executors import local_pool
-from mortal_steps.sandbox.lane import Lane, LaneLost
+from mortal_steps.sandbox.inside import wire
+from mortal_steps.sandbox.inside.remote import BOOT
+from mortal_steps.sandbox.lane import Lane, LaneLost, request_of
 from mortal_steps.sandbox.levels import Level, probe_of, reached_level, way_to_run, why_not
 from mortal_steps.sandbox.pool import Pool, Row
 from tests.support.rewards.processes import assert_ends
@@ -70,6 +73,29 @@ def test_a_program_is_one_of_its_own(lanes: Pool[Lane]) -> None:
     assert (left.success, left.stdout, quits.exit_code) == (True, "YES\n", 4)
     assert last.stdout.splitlines()[1] == "at exit"
     assert 0 < told.cpu_s < told.duration + 0.1
+
+
+ENDINGS = {
+    "closed": "import sys; print(1); sys.stdout.close()",
+    "none": "import sys; print(1); sys.stdout = None",
+    "real": "import sys, io; sys.stdout = io.StringIO(); print(2, file=sys.__stdout__)",
+    "kept": "import sys, io; out = sys.stdout; sys.stdout = io.StringIO(); out.write('3')",
+    "open": "def say(text):\n    say.to = open(1, 'w')\n    say.to.write(text)\nsay('4')",
+    "deleted": "class Said:\n    def __del__(self): print(5)\nsaid = Said()",
+    "cycle": "class Said:\n    def __del__(self): print(6)\nsaid = Said(); said.it = said",
+    "big": "import sys; sys.exit(10**20)",
+    "code": "import sys; sys.exit(-1)",
+    "late": "import atexit, threading\natexit.register(print, 8)\n"
+    "threading.Timer(0.1, print, [7]).start()",
+}
+
+
+def test_a_program_ends_as_an_interpreter_would_end_it(lanes: Pool[Lane]) -> None:
+    results = lanes.run([Program(code=code) for code in ENDINGS.values()])
+    for (name, code), found in zip(ENDINGS.items(), results, strict=True):
+        alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        ending = (alone.returncode, alone.stdout, alone.stderr)
+        assert (found.exit_code, found.stdout, found.stderr) == ending, name
 
 
 def test_programs_know_nothing_of_each_other_or_of_their_lane(lanes: Pool[Lane]) -> None:
@@ -332,6 +358,25 @@ def test_a_probe_that_failed_is_tried_again_and_going_without_a_box_is_told(
     (record,) = caplog.records
     assert "it was full; because of allow_unisolated" in record.message
     assert way_to_run(allow_unisolated=True) == "user"
+
+
+def test_a_program_in_a_container_cannot_read_what_the_container_was_given() -> None:
+    code = "print(open('/proc/self/environ').read())"
+    start = {"enclosure": "bare", "uid": None, "filter": "", "packages": []}
+    modules = {each.name: each.read_text(encoding="utf-8") for each in INSIDE.glob("*.py")}
+    environment = {"MODAL_IDENTITY_TOKEN": "secret", "SAMPLE": "seen"}
+    command = [sys.executable, "-s", "-c", BOOT, "60"]
+    ours, theirs = socket.socketpair()
+    with ours, subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment) as server:
+        theirs.close()
+        for message in (wire.encode({"files": modules}), wire.encode(start)):
+            ours.sendall(message)
+        assert "ready" in wire.receive(ours, 1024)
+        ours.sendall(request_of(Program(code=code)))
+        said = wire.receive(ours, 65536)[wire.TEXTS]
+        ours.shutdown(socket.SHUT_WR)
+    assert (server.returncode, said[1]) == (0, b"")
+    assert b"SAMPLE=seen" in said[0] and b"secret" not in said[0], said
 
 
 def test_the_level_is_found_by_trying() -> None:

@@ -58,7 +58,7 @@ def test_a_reward_model_is_called_as_its_folder_is() -> None:
 
 
 def pinned(config: RunConfig, commits: dict[str, str]) -> RunConfig:
-    return config.with_reward_commits(lambda model: commits.get(model.name_or_path))
+    return config.pinned(lambda table, model: commits.get(model.name_or_path))
 
 
 def test_one_reward_model_may_score_at_two_revisions() -> None:
@@ -66,9 +66,7 @@ def test_one_reward_model_may_score_at_two_revisions() -> None:
         rewards={"functions": ["org/judge@v1", "a:b"]}, evaluation={"functions": ["org/judge@v2"]}
     )
     commits = {"v1": COMMIT, "v2": "f" * 40}
-    begun = resolved(
-        written.with_reward_commits(lambda model: commits.get(model.revision)), cores=1
-    )
+    begun = resolved(written.pinned(lambda table, model: commits.get(model.revision)), cores=1)
     assert begun.evaluation.functions == (f"org/judge@{'f' * 40}",)
     assert resolved_like(written, begun).fingerprint() == begun.fingerprint()
 
@@ -116,7 +114,7 @@ def test_the_reward_models_of_sets_are_pinned_each_with_its_own_commit() -> None
 
     commits = {"main": "a" * 40, "v1": "b" * 40, "v2": "c" * 40}
     begun = resolved(
-        written(sets).with_reward_commits(lambda model: commits[str(model.revision)]), cores=1
+        written(sets).pinned(lambda table, model: commits[str(model.revision)]), cores=1
     )
     own = begun.evaluation.problem_sets
     assert own["hard"].functions == ("c:d", f"org/judge@{'b' * 40}")

@@ -4,12 +4,15 @@ import asyncio
 
 import pytest
 
+from mortal_steps.config import EvaluationConfig, RewardsConfig
 from mortal_steps.errors import WorkerLostError
-from mortal_steps.orchestration.evaluation import HeldOut, WholeEvaluation
+from mortal_steps.orchestration.evaluation import whole_evaluation
+from mortal_steps.plan.held_out import HeldOutSets
 from mortal_steps.types import FileRef, PolicyVersion, SamplingParams, WeightsRef
 
 FILE = FileRef(path="data/eval.json", sha256="")
 SAMPLING = SamplingParams(max_tokens=1)
+FOLDER = "evaluations/000003"
 WEIGHTS = WeightsRef(version=PolicyVersion(3), path="weights/v3", sha256="")
 
 
@@ -26,10 +29,17 @@ async def test_it_fails_once_no_shard_is_sampled_any_more():
         ended.append(request.shard)
         return request
 
-    bounds = [(0, 1), (1, 2), (2, 3), (3, 4)]
-    part = HeldOut(problems=FILE, bounds=bounds, sampling=SAMPLING, num_generations=1)
-    held_out = WholeEvaluation(parts=[part], harnesses=[], max_tokens=1)
+    held_out = HeldOutSets(
+        rewards=RewardsConfig(),
+        evaluation=EvaluationConfig(),
+        sizes={},
+        num_problems=4,
+        num_steps=3,
+    )
+    whole = whole_evaluation(
+        *(held_out, 3, WEIGHTS, FOLDER), problems=FILE, num_shards=4, sampling=SAMPLING
+    )
     with pytest.raises(WorkerLostError):
-        await held_out.score(call, 3, WEIGHTS, "evaluations/000003")
+        await whole.score(call, FOLDER)
     assert sampled == [0, 1, 2, 3]
     assert ended == [1, 2, 3]

@@ -8,8 +8,7 @@ from modal import exception
 
 from mortal_steps.errors import ConfigError, CorruptFileError, LeaseLostError, StoreError
 from mortal_steps.orchestration import driver
-from mortal_steps.orchestration.checking.reward_calls import check_rewards
-from mortal_steps.orchestration.checking.rewards_on_gpus import called_here
+from mortal_steps.orchestration.checking.reward_calls import called_here, check_rewards
 from mortal_steps.orchestration.trials.opening import passing_workers
 from mortal_steps.places.modal import retry
 from mortal_steps.places.modal.files import volume_runs

@@ -8,7 +8,7 @@ from mortal_steps.models.local_folder import check_model, describe_model
 from mortal_steps.orchestration.checking.forecast import forecast
 from mortal_steps.orchestration.checking.forecast_lines import lines_of
 from mortal_steps.orchestration.checking.resolve_defaults import resolved
-from mortal_steps.orchestration.checking.teacher import check_judged, check_teacher
+from mortal_steps.orchestration.checking.teachers import check_judged, check_teacher
 from mortal_steps.orchestration.trials.opening import forecast_plan
 from mortal_steps.plan.loader import parse_config
 from tests.support.made_up_gpus import let_there_be

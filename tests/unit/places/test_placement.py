@@ -277,9 +277,9 @@ def test_containers_that_train_together_are_whole(actor, ranks, told):
 def test_ranks_beyond_the_gpus_of_a_container_take_several():
     spread = spread_on_modal(16, actor="H100:8")
     check_devices(spread)
-    assert spread.actor_containers == 2
+    assert Plan(spread).place.actor_containers == 2
     assert len({gpu.uuid for gpu in find_placement(spread).trainers}) == 16
-    assert spread_on_modal(8, actor="H100:8").actor_containers == 1
+    assert Plan(spread_on_modal(8, actor="H100:8")).place.actor_containers == 1
     with refused(ConfigError, "gpu = 'H100:8'", "at most 8"):
         check_devices(
             RunConfig(

@@ -117,7 +117,7 @@ def test_a_bad_setting_is_named(settings, told):
 def test_a_run_keeps_the_commit_of_its_teacher():
     values = {"algorithm": {"type": "distillation", "teacher": "org/teacher"}}
     config = parse_config(values)
-    begun = config.with_teacher_commits(lambda key, model: COMMIT)
+    begun = config.pinned(lambda table, model: COMMIT)
     assert begun.fingerprint() != config.fingerprint()
     assert resolved_like(config, begun).algorithm.teacher.revision == COMMIT
     values["algorithm"]["teacher"] = "org/other"

@@ -163,13 +163,13 @@ def test_teachers_judge_nothing_that_is_held_out():
 def test_a_run_keeps_the_commits_of_its_teachers():
     values = {"algorithm": {"type": "opd", "teachers": TWO, "teacher_column": "kind"}}
     config = parse_config(values)
-    begun = config.with_teacher_commits(lambda key, model: COMMIT if "code" in key else None)
+    begun = config.pinned(lambda table, model: COMMIT if table.endswith(".code") else None)
     assert begun.fingerprint() != config.fingerprint()
     found = resolved_like(config, begun).algorithm.teachers
     assert (found["main"].revision, found["code"].revision) == (None, COMMIT)
     assert found["code"].device == "cuda:1"
     values["algorithm"]["teachers"]["main"] = {"name_or_path": "org/large", "revision": "v1"}
-    tagged = parse_config(values).with_teacher_commits(lambda key, model: None)
+    tagged = parse_config(values).pinned(lambda table, model: None)
     assert tagged.algorithm.teachers["main"].revision == "v1"
     values["algorithm"]["teachers"]["code"] = "org/other"
     assert resolved_like(parse_config(values), begun).algorithm.teachers["code"].revision is None

@@ -94,3 +94,10 @@ def test_nothing_is_better_than_a_model_in_use_of_which_nothing_could_be_scored(
     assert not verdict.promote
     assert verdict.why.startswith("new-0, in use, has no reward on these problems: nothing is")
     assert f"`{COMMAND} --yes`" in verdict.why, "or no model is ever promoted"
+
+
+def test_a_comparison_by_harnesses_alone_speaks_of_no_held_out_problems():
+    of_a_harness = comparison(BEFORE, num_problems=0, decides="gsm8k")
+    page = comparison_page(of_a_harness, "best", "")
+    assert "The problems of harnesses, the same for both models" in page
+    assert "0 held-out" not in page

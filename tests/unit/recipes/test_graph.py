@@ -112,8 +112,9 @@ REFUSED = {
     ),
     "an unknown key of a gate": (
         {"gate": {**GATE, "min_gains": 1.0}},
-        "stages.gate.min_gains:",
+        "stages.gate.min_gains: unknown key; did you mean stages.gate.min_gain?",
     ),
+    "a gate of nothing": ({"gate": {"type": "promote"}}, "stages.gate.run: "),
 }
 
 

@@ -59,6 +59,17 @@ def test_without_a_terminal_there_is_a_line_per_report(line):
     assert line.said[1].startswith("step 5/5") and "held-out" not in line.said[1]
 
 
+def test_of_named_sets_a_line_has_the_rewards_alone(line):
+    scores = {"right": 0.5, "reward": 0.5}
+    for name in ("easy", "hard"):
+        scores |= {f"eval_{name}_reward": 0.25, f"eval_{name}_rewards/right/mean": 0.25}
+        scores |= {f"eval_{name}_pass@4/reward": 1.0, f"eval_{name}_rewards/right/masked": 2.0}
+    line.evaluated(2, scores)
+    line.update(report(2), SPEED)
+    told = "right 0.500, reward 0.500, eval_easy_reward 0.250, eval_hard_reward 0.250"
+    assert line.said[0].endswith(f"  held-out after step 2: {told}")
+
+
 def test_of_scored_groups_a_line_says_how_many_and_what_was_trained_on():
     scored = report(1, num_groups=8).text(SPEED)
     assert scored == "reward 0.250  loss -0.0200  8 groups  0.50 s/step  200 trained tokens/s"

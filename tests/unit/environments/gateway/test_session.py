@@ -158,3 +158,27 @@ def test_code_that_takes_too_long_is_stopped(play):
     played.ask(HI)
     assert stopped.wait(20)
     assert played.session.is_late
+
+
+def test_an_agent_may_shorten_what_there_is_no_room_for(play):
+    played = play(most_tokens=60).says("Hello there.", "Now it is late.")
+    played.ask(HI)
+    for words in (80, 800):
+        with pytest.raises(openai.BadRequestError, match="no room"):
+            played.ask(HI, HELLO, {**MORE, "content": "now " * words})
+    answer = played.ask(HI, HELLO, MORE).choices[0]
+    assert answer.message.content == "Now it is late."
+    running = played.conversation.running
+    assert played.seen[1] == running.prompt_ids + running.token_ids[: running.turns[1].start]
+    assert (running.stop, played.session.refused) == ("done", "")
+
+
+def test_why_one_attempt_was_refused_says_nothing_of_the_next(play):
+    played = play(most_turns=1).says("Hello there.")
+    played.ask(HI)
+    with pytest.raises(openai.BadRequestError):
+        played.ask(HI, HELLO, MORE)
+    assert played.session.refused
+    played.begin()
+    played.ask(HI)
+    assert not played.session.refused

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mortal.maintenance.gc import plan
 from mortal_steps.errors import RunNotFoundError
 from mortal_steps.recipes.lineage.ancestry import ancestry
 from mortal_steps.recipes.lineage.naming import folders_named
@@ -82,6 +83,18 @@ def test_runs_without_a_recipe_have_a_lineage(letters):
     keys = [each.key for each in found[0].takes if each.made_by]
     assert keys == ["rewards.terms[0].model", "fork"]
     assert found[0].takes[-1].name == "fork-parent, step 1"
+
+
+def test_a_text_that_can_be_no_path_is_no_ancestor(letters):
+    """A judge's instructions, in letters of three bytes each, are too long for a file's name."""
+    terms = [
+        {"type": "regex", "name": "tilde", "pattern": "~(\\d+)"},
+        {"type": "regex", "name": "long", "pattern": "请仔细阅读答案" * 20},
+        {"type": "model", "name": "rm", "model": f"runs/{GRPO}/final"},
+    ]
+    made_run(RUNS, "judged", model={"new": {}}, rewards={"terms": terms})
+    assert [each.key for each in of("judged")[0].takes] == ["rewards.terms[2].model", "model.new"]
+    assert plan(RUNS, keep_days=7).items == (), "`mortal gc` asks as well"
 
 
 def test_an_ancestor_that_is_gone_is_named(letters):

@@ -56,6 +56,14 @@ def test_losses_of_training_and_rewards_of_evaluations_have_a_scale_each(letters
     assert (min(heights), max(heights)) == tuple(sorted(training))
 
 
+def test_what_a_stage_is_judged_by_is_its_first_and_its_last_evaluation(letters):
+    """Of more evaluations than a curve has points, which are means of several then."""
+    scores = [json.dumps({"step": step, "reward": step / 200}) for step in range(201)]
+    (letters.runs_dir / GRPO / "evaluations.jsonl").write_text("\n".join(scores) + "\n")
+    stage = next(s for s in look_at_stages(letters.read(), letters.runs_dir) if s.name == "grpo")
+    assert stage.merit == "held-out reward 0.000 -> 1.000"
+
+
 def test_a_damaged_run_leaves_the_rest_of_the_page(letters, caplog):
     (letters.runs_dir / SFT / "run.json").write_text("{}")
     page = page_html(letters.read(), look_at_stages(letters.read(), letters.runs_dir))
