@@ -1,4 +1,4 @@
-"""The class of transformers' that a model is trained as."""
+"""What transformers makes of a model: its configuration, and the class that it is trained as."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,22 @@ from mortal_steps.errors import ModelError
 
 CLASSIFIER = "ForSequenceClassification"
 """Ends the names of transformers' classes of models that score."""
+
+
+def read_model_config(path: str, trust_remote_code: bool) -> Any:
+    """Return the model's configuration, a transformers `PretrainedConfig`; raises `ModelError`."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"the model {path} comes with code of its own (auto_map in its config.json); read "
+                "it, and set model.trust_remote_code = true (of a teacher, its own "
+                "trust_remote_code) to let it run"
+            ) from error
+        raise ModelError(f"no usable model at {path}: {error}") from error
 
 
 def trained_class(config: Any) -> Any:

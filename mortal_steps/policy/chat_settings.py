@@ -8,7 +8,8 @@ from typing import Any
 from mortal_steps.config import ModelConfig
 from mortal_steps.environments.chat import Chat
 from mortal_steps.errors import DataError, ModelError, StoreError
-from mortal_steps.models.hub import model_folder, tokenizer_folder
+from mortal_steps.models.hub import model_folder
+from mortal_steps.policy.starting_model.prompt_lengths import tokenizer_of
 from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.store import RunStore
 from mortal_steps.types import ChatSettings
@@ -19,12 +20,7 @@ ANSWER = {"role": "tool", "name": "dummy", "content": "dummy"}
 def chat_of(model: ModelConfig, template_options: Mapping[str, Any]) -> ChatSettings:
     """Return how chats with tools are rendered and read; this needs no weights. Raises `ModelError`
     if tools cannot be called with the model's chat template and these options of it."""
-    # Imported where used: imports torch.
-    from mortal_steps.policy.starting_model.new_model import build_tokenizer
-
-    if model.new is not None:
-        return _settled(build_tokenizer(model.new), "[model.new]", template_options)
-    return _settled_of(tokenizer_folder(model), model, template_options)
+    return _settled(tokenizer_of(model), model, template_options)
 
 
 def keep_chat(
@@ -33,7 +29,11 @@ def keep_chat(
     """Commit how chats with tools are rendered and read in the run. Raises `ModelError` as
     `chat_of` does, and `StoreError` if the run has begun with other settings: what is sampled next
     would be rendered differently from what was sampled before."""
-    settings = _settled_of(model_folder(model_path, model), model, template_options)
+    # Imported where used: imports torch.
+    from mortal_steps.policy.model_files.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model_folder(model_path, model), model.trust_remote_code)
+    settings = _settled(tokenizer, model, template_options)
     found = store.find_whole(CHAT_FILE, ChatSettings, "how chats are rendered is settled again")
     if found is None and next(store.path("steps").glob("*/generations-*"), None) is not None:
         raise StoreError(
@@ -51,21 +51,13 @@ def keep_chat(
         )
 
 
-def _settled_of(
-    folder: str, model: ModelConfig, template_options: Mapping[str, Any]
+def _settled(
+    tokenizer: Any, model: ModelConfig, template_options: Mapping[str, Any]
 ) -> ChatSettings:
-    # Imported where used: imports torch.
-    from mortal_steps.policy.model_files.tokenizer import load_tokenizer
-
-    tokenizer = load_tokenizer(folder, model.trust_remote_code)
-    name = "[model.new]" if model.new else model.name_or_path
-    return _settled(tokenizer, name, template_options)
-
-
-def _settled(tokenizer: Any, name: str, template_options: Mapping[str, Any]) -> ChatSettings:
     # Imported where used: imports TRL.
     from mortal_steps.policy.algorithms.stepping.chat_settings import settle_chat
 
+    name = "[model.new]" if model.new else model.name_or_path
     settings = settle_chat(tokenizer, name)
     try:
         Chat(tokenizer, settings, template_options).suffix_ids([ANSWER], tokenizer.eos_token_id)

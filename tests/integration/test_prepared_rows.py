@@ -37,13 +37,13 @@ class Slice(Batch):
     def files(self):
         return [self.dataset, self.order]
 
-    def content(self, records):
+    def content(self, store):
         files = [self.dataset.sha256, self.order.sha256]
         return {"prepared": files, "places": [self.first, self.stop]}
 
-    def read(self, records, step, plan):
-        rows = records.read_record(self.dataset, list[Row])
-        order = records.read_record(self.order, list[int])
+    def read(self, store, step, plan):
+        rows = store.read_record(self.dataset, list[Row])
+        order = store.read_record(self.order, list[int])
         return Rows(step, [rows[place] for place in order[self.first : self.stop]])
 
     def counts(self):

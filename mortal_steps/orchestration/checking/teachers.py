@@ -18,10 +18,10 @@ from mortal_steps.extensions import nearest
 from mortal_steps.hosts.answers import LARGEST_ANSWER
 from mortal_steps.models.hub import is_hub_model
 from mortal_steps.models.local_folder import check_folder, check_listed_weights
-from mortal_steps.models.shape import find_shape
 from mortal_steps.orchestration.batch_sources.table import GENERATE
 from mortal_steps.orchestration.checking.forecast import ForecastPlan
 from mortal_steps.orchestration.checking.resolve_defaults import find_context
+from mortal_steps.policy.algorithms.shared_tokens import check_sizes
 from mortal_steps.rewards.kinds.teacher import TeacherTerm
 from mortal_steps.rewards.token_logprobs import bytes_per_token
 from mortal_steps.rollout.engines.table import ENGINES
@@ -35,15 +35,12 @@ def check_teacher(teacher: ModelConfig, student: ModelConfig, data: DataConfig) 
     another vocabulary than the student's, as far as it is known here, or without prompts."""
     _check_prompts(data)
     _check_whole(teacher, TEACHER)
-    theirs, ours = find_shape(teacher), find_shape(student)
-    if theirs is None or ours is None or theirs.vocabulary == ours.vocabulary:
-        return  # where they are not known, TRL compares them in the actor
-    raise ConfigError(
-        f"{TEACHER} = {teacher.name_or_path!r} has a vocabulary of {theirs.vocabulary:,} tokens, "
-        f"and the student ({'[model.new]' if student.new else student.name_or_path}) one of "
-        f"{ours.vocabulary:,}. Distillation compares their distributions over all tokens; choose "
-        "a teacher with the student's vocabulary"
+    # Where they are not known, TRL compares them in the actor.
+    remedy = (
+        "Distillation compares their distributions over all tokens; choose a teacher with the "
+        "student's vocabulary"
     )
+    check_sizes(student, teacher, called=TEACHER, remedy=remedy)
 
 
 def check_judged(rewards: RewardsConfig, algorithm: str) -> None:

@@ -18,7 +18,7 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import model_folder
 from mortal_steps.policy.algorithms.shared_tokens import check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass, TrlHooks
+from mortal_steps.policy.algorithms.trl_hooks import TrlHooks, changed
 from mortal_steps.policy.plan import TrainerPlan
 
 OF_REWARDS = ("scale_rewards", "loss_type", "epsilon", "epsilon_high", "num_iterations")
@@ -75,12 +75,6 @@ class Distillation(TrlAlgorithm, extra="forbid"):
         check_tokens(plan.model, self.teacher_model, called="algorithm.teacher")
         return idle
 
-    def trainer_class(self) -> TrainerClass:
-        from trl import DistillationTrainer
-
-        trainer: TrainerClass = DistillationTrainer
-        return trainer
-
     def options(self) -> dict[str, Any]:
         loading = {"dtype": self.teacher.dtype, "trust_remote_code": self.teacher.trust_remote_code}
         return {"beta": self.beta, "teacher_model_init_kwargs": loading}
@@ -93,8 +87,7 @@ class Distillation(TrlAlgorithm, extra="forbid"):
         return self.model_copy(update={"teacher": TeacherConfig(name_or_path=str(folder))})
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what means nothing here, where it has another value than its
-        default: a run's own config.toml holds every key."""
+        """See `check_no_rewards`."""
         check_no_rewards(training, self.type)
 
 
@@ -106,13 +99,11 @@ def check_no_rewards(training: TrainingConfig, algorithm: str) -> None:
             f"training.beta = {training.beta}: there is no KL penalty in distillation; leave "
             "it out. algorithm.beta chooses the divergence from the teacher"
         )
-    for key in OF_REWARDS:
-        value = getattr(training, key)
-        if value != type(training).model_fields[key].default:
-            raise ConfigError(
-                f"training.{key} = {value!r}: algorithm.type = {algorithm!r} has one loss, the "
-                "divergence from the teacher, and uses each batch once; leave it out"
-            )
+    for key, value in changed(training, OF_REWARDS).items():
+        raise ConfigError(
+            f"training.{key} = {value!r}: algorithm.type = {algorithm!r} has one loss, the "
+            "divergence from the teacher, and uses each batch once; leave it out"
+        )
     if training.importance_sampling_correction:
         raise ConfigError(
             "training.importance_sampling_correction = true: the divergence is computed anew "

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 DpoLoss = Literal[
     "sigmoid",
@@ -43,12 +42,6 @@ class DPO(RowsAlgorithm, extra="forbid"):
     """One of TRL's losses, or several whose weighted sum is the loss."""
     beta: float = 0.1
     """How much the policy is held to the reference model: more keeps it closer."""
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import DPOTrainer
-
-        trainer: TrainerClass = DPOTrainer
-        return trainer
 
     def options(self) -> dict[str, Any]:
         losses = [self.loss_type] if isinstance(self.loss_type, str) else list(self.loss_type)

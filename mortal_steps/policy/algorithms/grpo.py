@@ -11,7 +11,6 @@ from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 
 class GRPO(TrlAlgorithm, extra="forbid"):
@@ -19,12 +18,6 @@ class GRPO(TrlAlgorithm, extra="forbid"):
 
     trl_config: ClassVar[str] = "GRPOConfig"
     type: Annotated[str, STATE] = "grpo"
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import GRPOTrainer
-
-        trainer: TrainerClass = GRPOTrainer
-        return trainer
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
         """Raise `ConfigError` for a correction of importance that the vespo loss does not take."""

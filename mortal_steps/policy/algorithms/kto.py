@@ -10,7 +10,6 @@ from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 
 class KTO(RowsAlgorithm, extra="forbid"):
@@ -30,12 +29,6 @@ class KTO(RowsAlgorithm, extra="forbid"):
     """Weight of good answers in the loss."""
     undesirable_weight: float = 1.0
     """Weight of bad answers in the loss."""
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import KTOTrainer
-
-        trainer: TrainerClass = KTOTrainer
-        return trainer
 
     def options(self) -> dict[str, Any]:
         names = ("loss_type", "beta", "desirable_weight", "undesirable_weight")

@@ -18,10 +18,8 @@ from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.config.rewards import RewardTerm
 from mortal_steps.config.section import NAME, Options
-from mortal_steps.errors import ConfigError
-from mortal_steps.models.shape import find_shape
 from mortal_steps.policy.algorithms.distillation import TeacherConfig, by_name, check_no_rewards
-from mortal_steps.policy.algorithms.shared_tokens import check_tokens
+from mortal_steps.policy.algorithms.shared_tokens import check_sizes, check_tokens
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
 from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 from mortal_steps.policy.plan import TrainerPlan
@@ -156,7 +154,11 @@ class Opd(TrlAlgorithm, extra="forbid"):
         for name, each in self.teachers.items():
             called = f"algorithm.teachers.{name}"
             if not check_tokens(plan.model, each.model, called=called):
-                _check_sizes(plan.model, each.model, called)
+                check_sizes(
+                    *(plan.model, each.model),
+                    called=called,
+                    remedy="It has no tokenizer; choose a teacher with the student's tokens",
+                )
         return idle
 
     def trainer_class(self) -> TrainerClass:
@@ -185,18 +187,5 @@ class Opd(TrlAlgorithm, extra="forbid"):
         return dataclasses.replace(rollout, teacher_logprobs=said.packed())
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what means nothing here, where it has another value than its
-        default: a run's own config.toml holds every key."""
+        """See `check_no_rewards`."""
         check_no_rewards(training, self.type)
-
-
-def _check_sizes(student: ModelConfig, teacher: ModelConfig, called: str) -> None:
-    """Raise `ConfigError` for a teacher without a tokenizer whose vocabulary has another size."""
-    theirs, ours = find_shape(teacher), find_shape(student)
-    if theirs is None or ours is None or theirs.vocabulary == ours.vocabulary:
-        return
-    raise ConfigError(
-        f"{called} = {teacher.name_or_path!r} has no tokenizer and a vocabulary of "
-        f"{theirs.vocabulary:,} tokens, and the student's has {ours.vocabulary:,}; choose a "
-        "teacher with the student's tokens"
-    )

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import SCORES, TrainerClass
+from mortal_steps.policy.algorithms.trl_hooks import SCORES
 
 
 class RewardModel(RowsAlgorithm, extra="forbid"):
@@ -23,12 +23,6 @@ class RewardModel(RowsAlgorithm, extra="forbid"):
     )
     columns: ClassVar[tuple[str, ...]] = ("prompt", "chosen", "rejected", "margin")
     type: Annotated[str, STATE] = "reward"
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import RewardTrainer
-
-        trainer: TrainerClass = RewardTrainer
-        return trainer
 
     def small_model(self, folder: Path) -> Any:
         from transformers import AutoModelForSequenceClassification

@@ -12,7 +12,7 @@ from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.errors import ConfigError
 from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
+from mortal_steps.policy.algorithms.trl_hooks import changed
 
 OF_GRPO = "leave it out, or set algorithm.type = 'grpo'"
 LACKING = {
@@ -22,7 +22,7 @@ LACKING = {
     "importance_sampling_correction": "TRL's RLOO corrects for no difference between the "
     "sampler's and the trainer's log-probabilities",
 }
-"""Keys of `[training]` that mean nothing to RLOO: it takes their defaults for nothing said."""
+"""Keys of `[training]` that mean nothing to RLOO."""
 
 
 class RLOO(TrlAlgorithm, extra="forbid"):
@@ -43,12 +43,6 @@ class RLOO(TrlAlgorithm, extra="forbid"):
             raise ValueError("the first number, the lowest reward, must be below the second")
         return ends
 
-    def trainer_class(self) -> TrainerClass:
-        from trl import RLOOTrainer
-
-        trainer: TrainerClass = RLOOTrainer
-        return trainer
-
     def options(self) -> dict[str, Any]:
         """Return the options of RLOOConfig that GRPOConfig does not have."""
         return {
@@ -57,16 +51,12 @@ class RLOO(TrlAlgorithm, extra="forbid"):
         }
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for what RLOO lacks, where it is set to another value than its
-        default: a run's own config.toml holds every key.
-
-        Raise it for completions of older weights, too: RLOO takes whatever it trains on for
-        samples of the present weights, and GRPO corrects for older ones. The user may decide that.
-        """
-        for key, reason in LACKING.items():
-            value = getattr(training, key)
-            if value and value != type(training).model_fields[key].default:
-                raise ConfigError(f"training.{key} = {value!r}: {reason}; {OF_GRPO}")
+        """Raise `ConfigError` for what RLOO lacks and, unless the user decides otherwise, for
+        completions of older weights: RLOO takes whatever it trains on for samples of the present
+        ones, and GRPO corrects for older ones."""
+        for key, value in changed(training, LACKING).items():
+            if value:
+                raise ConfigError(f"training.{key} = {value!r}: {LACKING[key]}; {OF_GRPO}")
         if training.importance_sampling_correction is False:
             return
         fresh = {"staleness": 0, "sync_weights_every": 1}

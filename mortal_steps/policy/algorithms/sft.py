@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from mortal_steps.config import TrainingConfig
 from mortal_steps.config.field_metadata import STATE
 from mortal_steps.policy.algorithms.rows.algorithm import RowsAlgorithm
-from mortal_steps.policy.algorithms.trl_hooks import TrainerClass
 
 
 class SFT(RowsAlgorithm, extra="forbid"):
@@ -25,12 +24,6 @@ class SFT(RowsAlgorithm, extra="forbid"):
     loss_type: Literal["nll", "dft"] = "nll"
     """`nll`: the negative log-likelihood of each token; `dft`: the same, weighted by the token's
     probability (https://arxiv.org/abs/2508.05629)."""
-
-    def trainer_class(self) -> TrainerClass:
-        from trl import SFTTrainer
-
-        trainer: TrainerClass = SFTTrainer
-        return trainer
 
     def columns_of(self, training: TrainingConfig, first: Mapping[str, Any]) -> Sequence[str]:
         """See `RowsAlgorithm.columns_of`: those of the one form that TRL reads, although the rows

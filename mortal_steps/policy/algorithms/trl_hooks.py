@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,14 @@ SCORES = "SEQ_CLS"
 """PEFT's name for what a model does that gives a text a score."""
 
 
+def changed(training: TrainingConfig, keys: Iterable[str]) -> dict[str, Any]:
+    """Return those of these keys of `[training]` that have another value than their default: a
+    run's own config.toml holds every key."""
+    values = {key: getattr(training, key) for key in keys}
+    fields = type(training).model_fields
+    return {key: value for key, value in values.items() if value != fields[key].default}
+
+
 class TrlHooks(Algorithm):
     """An algorithm whose options are those of `[training]`, under TRL's names."""
 
@@ -25,10 +33,16 @@ class TrlHooks(Algorithm):
     task: ClassVar[str] = "CAUSAL_LM"
     """PEFT's name for what the trained model does."""
 
+    pads_left: ClassVar[bool] = True
+    """Whether what is padded of a batch is padded before the text, as TRL pads prompts."""
+
     def trainer_class(self) -> TrainerClass:
-        """Return the trainer: TRL's own, or a class derived from it with, for example, another
-        `_compute_loss`. It has the algorithm, with its settings, as `self.algorithm`."""
-        raise NotImplementedError(f"{type(self).__name__} has no `trainer_class`")
+        """Return the trainer: TRL's own that takes `trl_config`, or a class derived from it with,
+        for example, another `_compute_loss`. It has the algorithm, with its settings, as
+        `self.algorithm`."""
+        from mortal_steps.policy.algorithms.stepping.trls import trainer_of  # imports TRL
+
+        return trainer_of(self.trl_config)
 
     def options(self) -> dict[str, Any]:
         """Return the options of TRL's configuration that the algorithm's own settings decide."""

@@ -8,21 +8,14 @@ for what they need, and never of which kind it is.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, RewardRef
 from mortal_steps.users_code.loading import import_code
-
-T = TypeVar("T")
-
-
-class Records(Protocol):
-    """What a batch reads its files with: the store of a run."""
-
-    def read_record(self, ref: FileRef, kind: type[T]) -> T: ...
 
 
 class Batch(ABC):
@@ -49,12 +42,12 @@ class Batch(ABC):
         need lies outside of `steps/`, whose old rollouts may be deleted."""
 
     @abstractmethod
-    def content(self, records: Records) -> dict[str, Any]:
+    def content(self, store: RunStore) -> dict[str, Any]:
         """Return what the batch consists of, in JSON: digests of files, or values. The digest of
         this, and of the step, is the batch's."""
 
     @abstractmethod
-    def read(self, records: Records, step: int, plan: Any) -> Any:
+    def read(self, store: RunStore, step: int, plan: Any) -> Any:
         """Return the batch as a `Stepper` is given it, an object with its `step`. `plan` is the
         `TrainerPlan` of the run. Raises `CorruptFileError`, and `StoreError` for files of another
         step or run."""

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.policy.batches.base import Batch, Records
+from mortal_steps.policy.batches.base import Batch
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef, Problem
 
 
@@ -28,11 +29,11 @@ class Rows(Batch):
     def files(self) -> list[FileRef]:
         return [self.rows]
 
-    def content(self, records: Records) -> dict[str, Any]:
+    def content(self, store: RunStore) -> dict[str, Any]:
         return {"rows": self.rows.sha256}
 
-    def read(self, records: Records, step: int, plan: Any) -> RowBatch:
-        return RowBatch(step=step, rows=records.read_record(self.rows, list[Problem]))
+    def read(self, store: RunStore, step: int, plan: Any) -> RowBatch:
+        return RowBatch(step=step, rows=store.read_record(self.rows, list[Problem]))
 
     def counts(self) -> Mapping[str, float]:
         return {"num_rows": self.num_rows}

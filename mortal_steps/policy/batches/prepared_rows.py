@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mortal_steps.policy.batches.base import Batch, Records
+from mortal_steps.policy.batches.base import Batch
+from mortal_steps.store import RunStore
 from mortal_steps.types import FileRef
 
 
@@ -48,12 +49,12 @@ class PreparedRows(Batch):
     def files(self) -> list[FileRef]:
         return [self.order]
 
-    def content(self, records: Records) -> dict[str, Any]:
+    def content(self, store: RunStore) -> dict[str, Any]:
         prepared = [self.dataset.sha256, self.order.sha256]
         return {"prepared": prepared, "micro_batches": [self.first, self.stop]}
 
-    def read(self, records: Records, step: int, plan: Any) -> RowIndices:
-        order = _order(records, self.order)
+    def read(self, store: RunStore, step: int, plan: Any) -> RowIndices:
+        order = _order(store, self.order)
         return RowIndices(step=step, order=order, first=self.first, stop=self.stop)
 
     def counts(self) -> Mapping[str, float]:
@@ -65,9 +66,9 @@ _read: dict[FileRef, EpochOrder] = {}
 epoch."""
 
 
-def _order(records: Records, file: FileRef) -> EpochOrder:
+def _order(store: RunStore, file: FileRef) -> EpochOrder:
     if file not in _read:
-        order = records.read_record(file, EpochOrder)
+        order = store.read_record(file, EpochOrder)
         _read.clear()
         _read[file] = order
     return _read[file]

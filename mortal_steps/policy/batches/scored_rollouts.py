@@ -9,12 +9,13 @@ from typing import Any
 from mortal_steps.config import RolloutConfig, TrainingConfig
 from mortal_steps.errors import StoreError
 from mortal_steps.orchestration.batch_sources.table import GENERATE
-from mortal_steps.policy.batches.base import Batch, Records
+from mortal_steps.policy.batches.base import Batch
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.policy.trainable import check_trainable
 from mortal_steps.schedule import sampling_version
 from mortal_steps.scores import weighted_sum
 from mortal_steps.selection.record import Selected
+from mortal_steps.store import RunStore
 from mortal_steps.types import (
     FileRef,
     GeneratedGroup,
@@ -64,12 +65,12 @@ class ScoredRollouts(Batch):
     def selection(self) -> Selected | None:
         return self.selected
 
-    def content(self, records: Records) -> dict[str, Any]:
+    def content(self, store: RunStore) -> dict[str, Any]:
         """Return the shards' generations and scores, and digests of what teachers said; what reward
         functions report beside scores is no part of the batch."""
         shards = []
         for shard in self.rewards:
-            scored = records.read_record(shard.file, RewardedShard)
+            scored = store.read_record(shard.file, RewardedShard)
             said = [sha256(each or b"").hexdigest() for each in scored.teacher_logprobs]
             shards.append([shard.generation.file.sha256, scored.rewards, *([said] if said else [])])
         chosen = {"kept": self.kept, "cursor": self.cursor}
@@ -77,16 +78,16 @@ class ScoredRollouts(Batch):
             name: each for name, each in chosen.items() if each is not None
         }
 
-    def read(self, records: Records, step: int, plan: TrainerPlan) -> RolloutBatch:
+    def read(self, store: RunStore, step: int, plan: TrainerPlan) -> RolloutBatch:
         """Put a step's scored rollouts together from verified shards. Raises `CorruptFileError`,
         `StoreError` for shards of no such batch, `EngineError` for an untrainable completion."""
         shards: list[list[RolloutGroup]] = []
         versions: list[PolicyVersion] = []
         for reference in self.rewards:
-            generated = records.read_record(reference.generation.file, GeneratedShard)
+            generated = store.read_record(reference.generation.file, GeneratedShard)
             _check_origin(generated, plan.rollout, step, reference.generation.file.path)
             versions.append(generated.policy_version)
-            scored = list(_scored_groups(records, reference, generated, plan.reward_weights))
+            scored = list(_scored_groups(store, reference, generated, plan.reward_weights))
             shards.append(scored)
         everything = [(n, m) for n, scored in enumerate(shards) for m in range(len(scored))]
         chosen = everything if self.kept is None else self.kept
@@ -114,9 +115,9 @@ def _check_origin(generated: GeneratedShard, rollout: RolloutConfig, step: int, 
 
 
 def _scored_groups(
-    records: Records, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
+    store: RunStore, reference: RewardRef, generated: GeneratedShard, weights: Mapping[str, float]
 ) -> Iterator[RolloutGroup]:
-    rewarded = records.read_record(reference.file, RewardedShard)
+    rewarded = store.read_record(reference.file, RewardedShard)
     if rewarded.generation_sha256 != reference.generation.file.sha256:
         raise StoreError(
             f"{reference.file.path} scores generations {rewarded.generation_sha256[:12]}, not "

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from mortal_steps.errors import ModelError
+from mortal_steps.models.model_class import read_model_config
 
 SIDES = ("padding_side", "truncation_side")
 
@@ -12,14 +13,13 @@ SIDES = ("padding_side", "truncation_side")
 def load_tokenizer(model_path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     """Return the tokenizer at `model_path`, a folder or hub name, set up for training. Raises
     `ModelError` without a model or a usable tokenizer there."""
-    try:
-        AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"no usable model at {model_path}: {error}") from error
+    read_model_config(model_path, trust_remote_code)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"the model {model_path} has no usable tokenizer: {error}") from error
+    except Exception as error:  # tokenizers raises bare Exceptions
+        raise ModelError(
+            f"the model {model_path} has no usable tokenizer: {type(error).__name__}: {error}"
+        ) from error
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         # Without its files, transformers makes an empty tokenizer up instead of failing.
         raise ModelError(

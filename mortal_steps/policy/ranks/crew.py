@@ -88,11 +88,11 @@ class Crew:
         if self._is_broken:
             _end("a rank had failed without the others")
         self._number += 1
+        self._method = method
         order = Request(number=self._number, method=method, payload=payload)
         with _ending_if_one_is_lost():
             for connection in self._connections:
                 send_frame(connection, order)
-        self._method = method
         try:
             value = own()
         except Exception as error:

@@ -15,8 +15,9 @@ from typing import Any
 
 from mortal_steps.config import DataConfig, ModelConfig
 from mortal_steps.data.problem_files import select
-from mortal_steps.errors import DataError, ModelError
+from mortal_steps.errors import DataError
 from mortal_steps.models.hub import tokenizer_folder
+from mortal_steps.models.model_class import read_model_config
 from mortal_steps.policy.starting_model.prompt_tokens import Clock, SpecialTokens
 from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.prompts import check_template, render
@@ -80,13 +81,12 @@ def measure(
 
     Raises `ModelError` for a model or a tokenizer that cannot be read, and `DataError`.
     """
+    tokenizer = tokenizer_of(model)
     if model.new is not None:
-        from mortal_steps.policy.starting_model.new_model import build_tokenizer
-
         context = min(model.max_model_len, model.new.max_position_embeddings)
-        tokenizer = build_tokenizer(model.new)
     else:
-        context, tokenizer = _read(tokenizer_folder(model), model)
+        shape = read_model_config(tokenizer_folder(model), model.trust_remote_code)
+        context = context_length(shape, model.max_model_len)
     with _many_threads():
         return measure_prompts(
             *(prompts, tokenizer, options), tools=tools, context=context, fits=context - sampled
@@ -115,21 +115,6 @@ def _many_threads() -> Iterator[None]:
         os.environ.pop(THREADS)
         if before is not None:
             os.environ[THREADS] = before
-
-
-def _read(folder: str, model: ModelConfig) -> tuple[int, Any]:
-    from transformers import AutoConfig, AutoTokenizer
-
-    name, remote = model.name_or_path, model.trust_remote_code
-    try:
-        shape = AutoConfig.from_pretrained(folder, trust_remote_code=remote)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
-    except Exception as error:  # tokenizers raises bare Exceptions
-        raise ModelError(
-            f"model.name_or_path = {name!r}: its config.json or its tokenizer cannot be read: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    return context_length(shape, model.max_model_len), tokenizer
 
 
 def measure_prompts(

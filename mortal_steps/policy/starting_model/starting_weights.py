@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from mortal_steps.errors import ModelError
-from mortal_steps.models.model_class import CLASSIFIER, trained_class
+from mortal_steps.models.model_class import CLASSIFIER, read_model_config, trained_class
 
 UNHEEDED = {
     "no_repeat_ngram_size": 0,
@@ -48,15 +48,7 @@ def check_starting_weights(
     where one that `scores` is trained, a model with one score for a text; with all of its weights
     as plain numbers. No tensor is read. Return what there is to warn of."""
     named = f"model.name_or_path: {path}"
-    try:
-        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"{named} comes with code of its own (auto_map in its config.json); read it, and "
-                "set model.trust_remote_code = true to let it run"
-            ) from error
-        raise ModelError(f"{named}: its config.json cannot be read: {error}") from error
+    config = read_model_config(path, trust_remote_code)
     kind = trained_class(config)
     _check_kind(kind, config, named, scores=scores)
     try:

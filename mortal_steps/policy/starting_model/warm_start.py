@@ -6,7 +6,6 @@ messages; then the loss is on those of the assistant.
 """
 
 import dataclasses
-import difflib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig, TrainingConfig, WarmStartConfig
 from mortal_steps.errors import DataError, ModelError
+from mortal_steps.extensions import nearest
 from mortal_steps.policy.algorithms.rows.stepper import RowsStepper
 from mortal_steps.policy.algorithms.sft import SFT
 from mortal_steps.policy.algorithms.stepping.reproducible import reproducible_kernels
@@ -112,10 +112,10 @@ def _rows(problems: Sequence[Problem], column: str) -> list[Problem]:
 
 def _completion(problem: Problem, column: str) -> Any:
     if column not in problem.columns:
-        near = difflib.get_close_matches(column, problem.columns, n=1)
+        near = nearest(column, problem.columns, cutoff=0.6)
         raise DataError(
             f"model.warm_start.completion_column = {column!r}: row {problem.id} has no such column"
-            + (f"; did you mean {near[0]!r}?" if near else "")
+            + (f"; did you mean {near!r}?" if near else "")
             + f" Columns: {', '.join(problem.columns) or 'none beside the prompt'}"
         )
     found = problem.columns[column]

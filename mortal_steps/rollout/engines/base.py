@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mortal_steps.config import ModelConfig, RolloutConfig
-from mortal_steps.errors import ModelError
 from mortal_steps.rollout.weight_sync.published import PublishedTensors
 from mortal_steps.types import FinishReason, SamplingParams
 
@@ -128,16 +127,6 @@ class EngineFactory(Protocol):
         rollout: RolloutConfig,
         tokenizer: Callable[[], Any],
     ) -> Engine: ...
-
-
-def read_model_config(model_path: str, trust_remote_code: bool) -> Any:
-    """Return the model's configuration, a transformers `PretrainedConfig`; raises `ModelError`."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(model_path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the model {model_path}: {error}") from error
 
 
 def context_length(model_config: Any, max_model_len: int) -> int:

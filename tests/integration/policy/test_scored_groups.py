@@ -123,6 +123,17 @@ def test_a_penalty_that_the_loss_does_not_have_is_refused():
         algorithm_of(config.algorithm).check(Plan(config).trainer)
 
 
+def test_options_of_other_losses_are_said_to_change_nothing():
+    options = {"epsilon": 0.3, "trl": {"entropy_coef": 0.1, "max_grad_norm": 0.5}}
+    config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, **options)
+    idle = algorithm_of(config.algorithm).check(Plan(config).trainer)
+    assert [each.partition(" ")[0] for each in idle] == [
+        "training.epsilon",
+        "training.trl.entropy_coef",
+    ]
+    assert "changes nothing" in idle[0] and "algorithm.clip_eps" in idle[0]
+
+
 def test_groups_of_any_size_are_not_dealt_out_to_ranks():
     config = make_config(model={"new": {}}, algorithm={"type": "atropos"}, ranks=2)
     with pytest.raises(ConfigError, match=r"ranks = 2: .*'atropos' trains in one process"):

@@ -3,15 +3,20 @@
 import pytest
 
 from mortal_steps.plan.parts import Plan
+from mortal_steps.policy.algorithms.atropos import Atropos
 from mortal_steps.policy.algorithms.grpo import GRPO
 from tests.support.parity.models import build
 from tests.support.policy.rollouts import make_config
 
 
-@pytest.mark.parametrize(("architecture", "tells"), [("gpt2", True), ("llama", False)])
-def test_learned_positions_are_told_of_and_others_are_not(architecture, tells, tmp_path):
+@pytest.mark.parametrize(
+    ("algorithm", "architecture", "tells"),
+    [(GRPO(), "gpt2", True), (GRPO(), "llama", False), (Atropos(), "gpt2", False)],
+    ids=["gpt2", "llama", "padded on the right"],
+)
+def test_learned_positions_are_told_of_and_others_are_not(algorithm, architecture, tells, tmp_path):
     build(architecture, tmp_path / "model")
-    stepper = GRPO().stepper(
+    stepper = algorithm.stepper(
         Plan(make_config()).trainer,
         model_path=str(tmp_path / "model"),
         num_steps=1,

@@ -17,7 +17,8 @@ from mortal_steps.policy.algorithms.rows.epochs import (
     num_micro_batches,
     num_steps,
 )
-from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
+from mortal_steps.policy.algorithms.trl_algorithm import TrlAlgorithm
+from mortal_steps.policy.algorithms.trl_hooks import changed
 from mortal_steps.policy.batches.prepared_rows import PreparedRows
 from mortal_steps.policy.plan import TrainerPlan
 from mortal_steps.types import Problem
@@ -29,7 +30,7 @@ OF_COMPLETIONS = (
 """Keys of `[training]` that are about sampled completions."""
 
 
-class RowsAlgorithm(TrlHooks):
+class RowsAlgorithm(TrlAlgorithm):
     """An algorithm that learns from rows of a dataset, which TRL prepares once."""
 
     source = "rows"
@@ -41,16 +42,9 @@ class RowsAlgorithm(TrlHooks):
     """Those that it looks for in a row, each of which is checked."""
 
     def check(self, plan: TrainerPlan) -> tuple[str, ...]:
-        from mortal_steps.policy.algorithms.stepping.lora_targets import check_targets
-        from mortal_steps.policy.algorithms.stepping.options import check_options
-        from mortal_steps.policy.algorithms.stepping.trainers import check_trainer
-
-        check_trainer(self)
         _check_batch(plan.training)
         _check_ranks(plan.training)
-        idle = check_options(plan, self)
-        idle += check_targets(plan.training, plan.model, engine=plan.rollout.engine)
-        return idle + _orders_of_ranks(plan.training)
+        return super().check(plan) + _orders_of_ranks(plan.training)
 
     def prepare(
         self,
@@ -101,15 +95,12 @@ class RowsAlgorithm(TrlHooks):
         return AutoModelForCausalLM.from_pretrained(folder)
 
     def check_built(self, training: TrainingConfig, rollout: RolloutConfig, built: Any) -> None:
-        """Raise `ConfigError` for keys of `[training]` that mean nothing to rows, where they have
-        another value than their default: a run's own config.toml holds every key."""
-        for key in OF_COMPLETIONS:
-            value = getattr(training, key)
-            if value != type(training).model_fields[key].default:
-                raise ConfigError(
-                    f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
-                    "of the dataset, and nothing is sampled or rewarded; leave it out"
-                )
+        """Raise `ConfigError` for what means nothing to rows, or contradicts itself."""
+        for key, value in changed(training, OF_COMPLETIONS).items():
+            raise ConfigError(
+                f"training.{key} = {value!r}: algorithm.type = {self.type!r} learns from rows "
+                "of the dataset, and nothing is sampled or rewarded; leave it out"
+            )
         if getattr(built, "precompute_ref_log_probs", False) and built.sync_ref_model:
             raise ConfigError(
                 "training.trl.precompute_ref_log_probs = true asks the reference model before "

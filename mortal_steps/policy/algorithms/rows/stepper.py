@@ -22,7 +22,6 @@ from mortal_steps.policy.algorithms.rows.preparing import (
 )
 from mortal_steps.policy.algorithms.rows.streams import Streams, draw_loader_seed
 from mortal_steps.policy.algorithms.rows.trainer import ObserverOfRows, SteppedOnRows
-from mortal_steps.policy.algorithms.stepping.loop import Observer
 from mortal_steps.policy.algorithms.stepping.stepper import TrlStepper, check_finite
 from mortal_steps.policy.batches.prepared_rows import EpochOrder, RowIndices
 from mortal_steps.policy.gpu import on_cpu_beside_gpu
@@ -33,6 +32,7 @@ class RowsStepper(TrlStepper):
     """One run's trainer on prepared rows. What it holds is a function of the configuration and of
     the orders of the epochs; seeds of steps have no part in it."""
 
+    observer_kind = ObserverOfRows
     _trainer: SteppedOnRows
 
     def __init__(
@@ -44,9 +44,6 @@ class RowsStepper(TrlStepper):
         self._prepared, self._reference = prepared, reference
         super().__init__(*args, **options)
         self._evaluation = self._plan.evaluation
-
-    def _observer_of(self) -> Observer:
-        return ObserverOfRows()
 
     def _given(self) -> Mapping[str, Any]:
         """Return TRL's arguments about rows. It looks at the first row as the user wrote it, to

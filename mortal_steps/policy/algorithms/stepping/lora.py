@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
@@ -18,6 +17,7 @@ from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.plain_words import in_plain_words
 from mortal_steps.config.training import USUAL_LAYERS
 from mortal_steps.errors import ConfigError
+from mortal_steps.extensions import nearest
 
 OF_THE_MODEL = "it follows from the run's model"
 OF_THE_INPUT = "what it adds depends on the input or on chance, so that no engine has such weights"
@@ -110,8 +110,8 @@ def check_type(options: type, name: str, value: Any, *, key: str) -> None:
 
 
 def _similar(name: str, known: Sequence[str], section: str) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {section}.{near[0]}?" if near else ""
+    near = nearest(name, known, cutoff=0.6)
+    return f"; did you mean {section}.{near}?" if near else ""
 
 
 def quantization_config(model: ModelConfig) -> BitsAndBytesConfig | None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from mortal_steps.config import ModelConfig, TrainingConfig
 from mortal_steps.config.trl_options import loading_options
 from mortal_steps.errors import ConfigError
 from mortal_steps.models.hub import is_hub_model, tokenizer_folder
-from mortal_steps.models.model_class import trained_class
+from mortal_steps.models.model_class import read_model_config, trained_class
 
 CAST = "cast_lm_head_to_fp32"
 ROUTER = "router_aux_loss_coef"
@@ -47,7 +47,7 @@ def _check_loading(trl: Mapping[str, Any], model: ModelConfig) -> None:
     if not options or model.new or is_hub_model(model):
         return
     remote = model.trust_remote_code
-    shape = AutoConfig.from_pretrained(model.name_or_path, trust_remote_code=remote)
+    shape = read_model_config(model.name_or_path, remote)
     options |= {"device_map": "meta", "trust_remote_code": remote}
     try:
         trained_class(shape).from_pretrained(model.name_or_path, **options)
@@ -84,7 +84,7 @@ def without_weights(model: ModelConfig) -> PreTrainedModel:
 
         shape: Any = shape_of(model.new)
     else:
-        shape = AutoConfig.from_pretrained(tokenizer_folder(model), trust_remote_code=remote)
+        shape = read_model_config(tokenizer_folder(model), remote)
     kind = trained_class(shape)
     with torch.device("meta"):
         if kind is AutoModelForCausalLM:

@@ -90,6 +90,8 @@ def padding_warnings(trainer: Any) -> list[str]:
     positions (GPT-2) count the padding, and some recurrent ones (RWKV) read it: they are trained
     with other log-probabilities than their own, without an error. Leaves training mode as it is.
     """
+    if not trainer.algorithm.pads_left:
+        return []
     models = (trainer.model, getattr(trainer, "teacher_model", None))
     return [found for model in models if model and (found := _padding_warning(trainer, model))]
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from datasets import Dataset
@@ -71,6 +71,8 @@ class TrlStepper(Stepper):
     Raises `ConfigError` for what TRL refuses and `ModelError` for an unusable model or tokenizer.
     """
 
+    observer_kind: ClassVar[type[Observer]] = Observer
+
     def __init__(
         self,
         algorithm: TrlHooks,
@@ -91,7 +93,7 @@ class TrlStepper(Stepper):
         self._model_path = model_path
         self._base = base or AdapterBase.at(plan.model, model_path)
         self._num_steps = num_steps
-        self._observer = self._observer_of()
+        self._observer = self.observer_kind()
         self._sums = digests.WeightSums()
         self._published_in = getattr(torch, plan.published_in or "", None)
         self.tokenizer = load_tokenizer(model_path, plan.model.trust_remote_code)
@@ -123,9 +125,6 @@ class TrlStepper(Stepper):
         except (ValueError, NotImplementedError, ImportError) as error:
             raise ConfigError(f"TRL refuses this configuration: {error}") from error
         self._trainer.remove_callback(PrinterCallback)
-
-    def _observer_of(self) -> Observer:
-        return Observer()
 
     def _class_attributes(self) -> Mapping[str, Any]:
         """Return what the trainer's constructor finds in its class."""

@@ -24,7 +24,7 @@ from mortal_steps.policy import private
 from mortal_steps.policy.algorithms.rows.trainer import SteppedOnRows
 from mortal_steps.policy.algorithms.stepping import digests
 from mortal_steps.policy.algorithms.stepping.loop import Stepped
-from mortal_steps.policy.algorithms.stepping.trls import trls
+from mortal_steps.policy.algorithms.stepping.trls import trainer_of
 from mortal_steps.policy.algorithms.trl_hooks import TrlHooks
 from mortal_steps.policy.batches import ScoredRollouts
 from mortal_steps.policy.ranks.loading import loading_once
@@ -50,17 +50,13 @@ def check_trainer(algorithm: TrlHooks) -> None:
             f"{', '.join(known.values())}; derive the algorithm from GRPO or RLOO, which have "
             "theirs"
         )
-    kind, base = algorithm.trainer_class(), _trainer_of(configuration)
+    kind, base = algorithm.trainer_class(), trainer_of(configuration)
     if not issubclass(kind, base):
         raise ConfigError(
             f"{named}: the trainer {kind.__name__} is not derived from TRL's {base.__name__}, "
             f"which takes trl_config = {configuration!r}; derive it from that, or give the "
             "algorithm the trl_config of its trainer"
         )
-
-
-def _trainer_of(configuration: str) -> type[Any]:
-    return trls(configuration.replace("Config", "Trainer"))
 
 
 def build_trainer(

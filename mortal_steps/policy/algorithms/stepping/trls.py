@@ -19,3 +19,8 @@ def trls(name: str) -> type[Any]:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     experimental: type[Any] = getattr(import_module(EXPERIMENTAL[method]), name)
     return experimental
+
+
+def trainer_of(configuration: str) -> type[Any]:
+    """Return the trainer of TRL's that takes a configuration, such as `RLOOConfig`."""
+    return trls(configuration.replace("Config", "Trainer"))

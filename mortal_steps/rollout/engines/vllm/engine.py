@@ -23,11 +23,11 @@ from typing import Any
 
 from mortal_steps.config import ModelConfig, RolloutConfig
 from mortal_steps.errors import EngineError
+from mortal_steps.models.model_class import read_model_config
 from mortal_steps.rollout.engines.base import (
     Engine,
     SampledTokens,
     context_length,
-    read_model_config,
 )
 from mortal_steps.rollout.engines.model_files import (
     TensorShapes,

@@ -22,7 +22,8 @@ import numpy
 
 from mortal_steps.config import ModelConfig
 from mortal_steps.errors import EngineError
-from mortal_steps.rollout.engines.base import context_length, read_model_config
+from mortal_steps.models.model_class import read_model_config
+from mortal_steps.rollout.engines.base import context_length
 from mortal_steps.rollout.engines.vllm import library, platforms
 
 DIVIDER = "mortal_steps.rollout.engines.vllm.divider.Divider"
