@@ -34,7 +34,7 @@ class _Aside(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self._spec = modules[PREFECT].__spec__
 
     def find_spec(self, fullname, path, target=None):
-        return ModuleSpec(fullname, self) if fullname == PREFECT else None
+        return ModuleSpec(fullname, self, is_package=True) if fullname == PREFECT else None
 
     def create_module(self, spec):
         return self._modules[PREFECT]
