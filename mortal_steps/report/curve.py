@@ -6,8 +6,6 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mortal_steps.runs.manifest import learns_without_rewards
 
 if TYPE_CHECKING:  # slow to import, and needed now and then
@@ -45,7 +43,7 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
         for axes, (name, lines) in zip(below, panels.items(), strict=True):
             _draw_panel(axes, name, metrics, lines)
     canvas.draw()  # `savefig` would draw twice, and compress what is compressed anew
-    picture = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
     small = io.BytesIO()
     picture.convert("RGB").quantize(NUM_COLOURS).save(small, format="png")
     return small.getvalue()
