@@ -35,7 +35,7 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
 
     panels = _panels(metrics)
     figure = Figure(figsize=(8.0, 6.5 if panels else 4.5), dpi=110, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     rows: Any = figure.subfigures(2, 1, height_ratios=[9, 4]) if panels else [figure]
     _draw_rewards(rows[0].subplots(), title, metrics, evaluations)
     if panels:
