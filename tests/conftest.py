@@ -12,8 +12,11 @@ from xdist.scheduler import LoadFileScheduling
 
 from mortal_steps.system.imports import imports_without_gc
 from mortal_steps.system.rounding import rounding_environment
+from tests.support.paths import CERTIFICATE
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# A client of HTTP reads all that it trusts when it begins: hundreds, for servers that nobody asks.
+os.environ.setdefault("SSL_CERT_FILE", str(CERTIFICATE))
 for _name in rounding_environment():
     del os.environ[_name]  # whatever this machine sets; a test that needs one sets it
 

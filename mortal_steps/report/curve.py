@@ -35,16 +35,17 @@ def reward_curve(title: str, metrics: Rows, evaluations: Rows) -> bytes:
 
     panels = _panels(metrics)
     figure = Figure(figsize=(8.0, 6.5 if panels else 4.5), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     rows: Any = figure.subfigures(2, 1, height_ratios=[9, 4]) if panels else [figure]
     _draw_rewards(rows[0].subplots(), title, metrics, evaluations)
     if panels:
         below = rows[1].subplots(1, len(panels), squeeze=False)[0]
         for axes, (name, lines) in zip(below, panels.items(), strict=True):
             _draw_panel(axes, name, metrics, lines)
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png")
-    Image.open(drawn).convert("RGB").quantize(NUM_COLOURS).save(small, format="png")
+    canvas.draw()  # `savefig` would draw twice, and compress what is compressed anew
+    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+    small = io.BytesIO()
+    picture.convert("RGB").quantize(NUM_COLOURS).save(small, format="png")
     return small.getvalue()
 
 

@@ -66,9 +66,10 @@ def _write(run: Run) -> None:
         samples=_samples(run),
         picture=PICTURE if picture is not None else None,
     )
-    page = report_html(printable(run.info.run_id), _with_picture(markdown, picture))
+    page = report_html(printable(run.info.run_id), markdown)
     if picture is not None:
         write_atomically(run.store.path(PICTURE), picture)
+        page = page.replace(f'src="{PICTURE}"', f'src="{_as_url(picture)}"', 1)
     write_atomically(run.store.path(MARKDOWN), markdown.encode())
     write_atomically(run.store.path(PAGE_FILE), page.encode())
 
@@ -77,17 +78,14 @@ def report_in_one(run: Run) -> str:
     """Return the report as it was written last, the picture in it, for where no file lies beside
     it. Raises `OSError` before there is one."""
     picture = run.store.path(PICTURE)
-    return _with_picture(
-        run.store.path(MARKDOWN).read_text(encoding="utf-8"),
-        picture.read_bytes() if picture.exists() else None,
-    )
-
-
-def _with_picture(markdown: str, picture: bytes | None) -> str:
-    if picture is None:
+    markdown = run.store.path(MARKDOWN).read_text(encoding="utf-8")
+    if not picture.exists():
         return markdown
-    inside = f"(data:image/png;base64,{base64.b64encode(picture).decode()})"
-    return markdown.replace(f"]({PICTURE})", f"]{inside}", 1)
+    return markdown.replace(f"]({PICTURE})", f"]({_as_url(picture.read_bytes())})", 1)
+
+
+def _as_url(picture: bytes) -> str:
+    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
 
 
 def _samples(run: Run) -> list[Sample]:

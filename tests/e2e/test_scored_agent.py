@@ -38,7 +38,8 @@ def trained(tmp_path_factory, server):
     folder = tmp_path_factory.mktemp("scored")
     (folder / "loop.py").write_text((AGENT / "loop.py").read_text())
     values = tomllib.loads((ROOT / "deployments/configs/agent.toml").read_text())
-    values = merged(values, {**FEW_STEPS, "rewards": {}, "training": {"max_steps": 1}})
+    few = {"max_steps": 1, "batch_size": 2, "num_generations": 12}
+    values = merged(values, {**FEW_STEPS, "rewards": {}, "training": few})
     values["environment"] = {"type": "agent", "agent": "scored.py:scored"}
     values["data"] = {"source": str(AGENT / "train.jsonl"), "max_samples": 200}
     values["model"]["warm_start"] |= {"steps": 30, "batch_size": 32}

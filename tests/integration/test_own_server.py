@@ -17,12 +17,20 @@ import pytest
 import websockets
 
 from mortal.driver import PrefectStart
-from mortal.server.files import living_server, opened, server_home, state_dir, try_lock
+from mortal.server.files import (
+    DATABASE,
+    living_server,
+    opened,
+    server_home,
+    state_dir,
+    try_lock,
+)
 from mortal.server.local_server import answering, begun_server
 from mortal_steps.errors import ConfigError, ServerError
 from mortal_steps.store.files import delete_folder, write_json
 from mortal_steps.system.processes import ProcessId
 from tests.support.deployments import PATIENCE_S
+from tests.support.prefect_database import put_database
 
 ELSEWHERE = "https://evil.example"
 
@@ -45,6 +53,14 @@ def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MORTAL_STATE_DIR", str(tmp_path_factory.mktemp("state")))
         yield server_home()
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """The folder of another server, which finds a database with all its tables."""
+    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
+    put_database(server_home() / DATABASE)
+    return tmp_path / "state"
 
 
 @pytest.fixture(scope="module")
@@ -246,8 +262,7 @@ def test_a_port_that_there_is_not_is_refused():
         assert "Traceback" not in refused.stderr
 
 
-def test_where_any_port_will_do_one_that_is_taken_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+def test_where_any_port_will_do_one_that_is_taken_is_left_alone(state):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -280,8 +295,7 @@ def test_a_server_of_another_machine_that_shares_the_folder_is_not_taken_for_dea
     assert json.loads((home / "server.json").read_text()) == record
 
 
-def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, monkeypatch):
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(state, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with (
         contextlib.suppress(ConfigError),
@@ -295,10 +309,7 @@ def test_a_server_that_was_begun_for_a_run_ends_when_a_check_fails(tmp_path, mon
     assert not begun.process.lives()
 
 
-def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path))
+def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(state, monkeypatch):
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
         monkeypatch.setenv(set_by_answering, "")
     with begun_server([0], print) as begun:
@@ -313,8 +324,7 @@ def test_a_server_that_was_killed_is_started_at_its_port_by_whoever_comes_first(
             assert other.api_url == begun.api_url
 
 
-def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp_path, monkeypatch):
-    monkeypatch.setenv("MORTAL_STATE_DIR", str(tmp_path / "state"))
+def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(state, monkeypatch):
     for set_by_answering in ("PREFECT_API_URL", "PREFECT_RESULTS_LOCAL_STORAGE_PATH"):
         monkeypatch.setenv(set_by_answering, "")
     said = []
@@ -322,5 +332,5 @@ def test_a_folder_that_is_deleted_is_told_and_its_server_ends_with_its_users(tmp
         server = living_server(server_home()).process
         delete_folder(server_home())
         wait_until(lambda: any("was deleted" in each for each in said), "nobody was told")
-        delete_folder(tmp_path / "state")
+        delete_folder(state)
     wait_until(lambda: not server.lives(), "it stayed")

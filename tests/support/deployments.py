@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from prefect.client.base import PrefectHttpxSyncClient
 
+from tests.support.forked_commands import ForkedCommand
 from tests.support.paths import ROOT
 
 PATIENCE_S = 240
@@ -28,17 +29,15 @@ class Prefect:
         self.http = PrefectHttpxSyncClient(base_url=api_url, timeout=30, raise_on_all_errors=False)
 
     def __call__(self, *arguments: str, folder: Path = ROOT) -> str:
-        finished = subprocess.run(
-            [sys.executable, "-m", "prefect", *arguments],
+        process = ForkedCommand(
+            ["-m", "prefect", *arguments],
             cwd=folder,
             env={**self.env, "PWD": str(folder)},
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
+            stdout=subprocess.PIPE,
         )
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-        return finished.stdout
+        said, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, said
+        return said
 
     def start_worker(self) -> subprocess.Popen:
         """Return a process worker that looks for work every second; a process group of its own."""

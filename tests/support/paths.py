@@ -18,3 +18,5 @@ ENVIRONMENTS_PYTHON = Path(
 VERIFIERS = Path(os.environ.get("MORTAL_VERIFIERS", ROOT / ".venv-verifiers"))
 VERIFIERS_PYTHONS = {each: VERIFIERS / each / "bin/python" for each in ("v0", "v1")}
 """The interpreters that have verifiers; `make verifiers-env` builds them."""
+CERTIFICATE = ROOT / "tests/support/certificate.pem"
+"""Of nobody."""

@@ -12,8 +12,10 @@ from termios import TIOCSCTTY
 
 import httpx
 
+from mortal.server.files import DATABASE
 from tests.support.command import ENDED
 from tests.support.deployments import PATIENCE_S
+from tests.support.prefect_database import put_database
 
 
 class Schedule:
@@ -29,7 +31,10 @@ class Schedule:
         self.terminal, theirs = os.openpty()
         settings = [("--set", each) for each in settings]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-        environment |= {"PREFECT_API_URL": api_url} if api_url else {}
+        if api_url:
+            environment["PREFECT_API_URL"] = api_url
+        else:
+            put_database(self.state / "prefect" / DATABASE)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "mortal", "schedule", file, *sum(settings, ())],
             cwd=folder,

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
-from pydantic import GetCoreSchemaHandler, TypeAdapter
+from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from mortal_steps.store import RunStore
+from mortal_steps.store.json_record import adapter
 from mortal_steps.types import FileRef, RewardRef
 from mortal_steps.users_code.loading import import_code
 
@@ -78,7 +79,7 @@ class Batch(ABC):
 
 
 def _written(batch: Batch) -> dict[str, Any]:
-    dumped = TypeAdapter(type(batch)).dump_python(batch, mode="json")
+    dumped = adapter(type(batch)).dump_python(batch, mode="json")
     values = {name: value for name, value in dumped.items() if value is not None}
     return {"kind": batch.name(), **values} if batch.name() else values
 
@@ -95,7 +96,7 @@ def _read(values: Any) -> Batch:
         found = import_code(name, f"a batch of the kind {name!r}")
     if not (isinstance(found, type) and issubclass(found, Batch)):
         raise ValueError(f"there is no kind of batch {name!r} with {sorted(given)}")
-    batch: Batch = TypeAdapter(found).validate_python(given)
+    batch: Batch = adapter(found).validate_python(given)
     return batch
 
 
