@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,9 +24,6 @@ from mortal.cli.arguments import (
 from mortal.terminal.output import checking, say, tell
 from mortal_steps.errors import ConfigError
 from mortal_steps.runs.argument import names_recipe, run_argument
-
-if TYPE_CHECKING:  # help needs no configuration
-    from mortal_steps.plan.run_config import RunConfig
 
 Detach = Annotated[
     bool,
@@ -112,7 +109,9 @@ def train(
 
         rehearse(settings, checking, tell)
         return
-    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
+    from mortal.driver import begin
+
+    begin(settings, accept_changes=accept_changed_rewards, detach=detach)
 
 
 def demo(
@@ -169,10 +168,11 @@ def resume(
 
         resume_recipe(runs_dir, run_id, overrides or ())
         return
+    from mortal.driver import begin
     from mortal_steps.orchestration.open_run import resume_config
 
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    _drive(settings, accept_changed_rewards=accept_changed_rewards, detach=detach)
+    begin(settings, accept_changes=accept_changed_rewards, detach=detach)
 
 
 def stop(
@@ -261,20 +261,3 @@ def fork(
     if forked.info.fingerprint == parent.info.fingerprint:
         say("nothing is changed that decides its numbers: it will end with its parent's bits")
     drive(forked.config)
-
-
-def _drive(settings: RunConfig, *, accept_changed_rewards: bool, detach: bool) -> None:
-    if accept_changed_rewards:
-        from mortal_steps.orchestration import open_run
-
-        settings = open_run.accept_changed_rewards(settings)
-    if not detach:
-        from mortal.driver import drive
-
-        drive(settings)
-        return
-    from mortal.remote.detach import detach as begin_detached
-
-    run_id, call_id = settings.run_id, begin_detached(settings)
-    say(f"run {run_id} continues on Modal ({call_id}); follow it with")
-    say(f"    mortal show {run_id} --volume {settings.compute.modal.volume}")

@@ -51,6 +51,8 @@ class Prepared:
     folder: Path
     num_rows: int
     """Rows that are trained on."""
+    longest: int | None = None
+    """Tokens of the longest of them. None for those of another run."""
     scratch: Scratch | None = None
     """The temporary folder, which is there for as long as this."""
     counted_from: CountedFrom = field(default_factory=CountedFrom)

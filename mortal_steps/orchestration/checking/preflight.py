@@ -57,6 +57,7 @@ from mortal_steps.orchestration.checking.rows import (
     check_source,
     prepare,
     warn_of_idle_keys,
+    warn_of_longer,
 )
 from mortal_steps.orchestration.checking.sampled_alike import check_sampled_alike
 from mortal_steps.orchestration.checking.step_time import measured_time
@@ -140,7 +141,8 @@ def check(
     lengths = check_training(actor, train, held_out, warned, checks.sampled, tools)
     if config.algorithm.judges_by_loss:
         if known is None:
-            known = prepare(actor, train, held_out, config, say, tell, show)
+            known = prepare(actor, train, held_out, runs_dir, config.training, say, tell, show)
+            warn_of_longer(config.model, known.longest or 0)
         checks.prepared(known)
         return Problems(train, held_out, known)
     found = Problems(*keep_fitting(config.data, train, held_out, lengths))

@@ -17,11 +17,11 @@ from mortal_steps.config import (
     ModelConfig,
     RewardsConfig,
     RolloutConfig,
+    TrainingConfig,
 )
 from mortal_steps.data.prepared import Preparation, Prepared
 from mortal_steps.errors import ConfigError, DataError
 from mortal_steps.orchestration.checking.data_lines import shortened
-from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.policy.algorithms.rows.epochs import epochs_of, num_steps
 from mortal_steps.report.units import counted
 from mortal_steps.system.scratch import Scratch
@@ -143,14 +143,15 @@ def prepare(
     actor: WorkerSpec,
     train: Sequence[Problem],
     held_out: Sequence[Problem],
-    config: RunConfig,
+    runs_dir: Path,
+    training: TrainingConfig,
     say: Callable[[str], None],
     tell: Callable[[str], None],
     show: Callable[[str], None] | None,
 ) -> Prepared:
     """Have TRL prepare the rows in a process of its own, and tell what came of them; `say` gets how
     far it is, and `show` the lines of a dry run."""
-    scratch, training = Scratch(Path(config.runs_dir).absolute(), PREPARING), config.training
+    scratch = Scratch(runs_dir.absolute(), PREPARING)
     given = {"train": train, "held_out": held_out, "folder": str(scratch.path)}
     try:
         with tempfile.TemporaryDirectory() as name, _saying_how_far(Path(name), say):
@@ -158,7 +159,6 @@ def prepare(
     except BaseException:
         scratch.remove()
         raise
-    warn_of_longer(config.model, came.longest)
     count = came.num_rows
     steps, epoch = num_steps(count, training), epochs_of(count, training).steps_per_epoch
     became = f" became {counted(count, 'row')} to train on" if count != len(train) else ""
@@ -170,7 +170,7 @@ def prepare(
         show(f"{'':<11}the first as the model reads it; the longest: {came.longest:,} tokens")
         for part, text in came.first.items():
             show(f"{'':<13}{part:<9} {shortened(text)!r}")
-    return Prepared(folder=scratch.path, num_rows=count, scratch=scratch)
+    return Prepared(folder=scratch.path, num_rows=count, longest=came.longest, scratch=scratch)
 
 
 @contextlib.contextmanager
