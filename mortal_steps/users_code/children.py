@@ -33,15 +33,16 @@ give_names(__name__, read_names({path!r}, {digest!r}, {modules!r}))
 
 
 @functools.cache
-def _folder() -> Scratch:
-    """Return the folder of this process, which its children find modules in."""
-    scratch = Scratch(prefix=PREFIX)
-    sys.path.append(str(scratch.path))
-    return scratch
+def _scratch() -> Scratch:
+    return Scratch(prefix=PREFIX)
 
 
 def _offer(name: str, code: str) -> None:
-    (_folder().path / f"{name}.py").write_text(code, encoding="utf-8")
+    """Write a module to the folder of this process, which its children find modules in."""
+    folder = _scratch().path
+    if str(folder) not in sys.path:  # code of users may have set another one since
+        sys.path.append(str(folder))
+    (folder / f"{name}.py").write_text(code, encoding="utf-8")
 
 
 def offer_file(name: str, path: Path, source: bytes, folders: Sequence[Path]) -> None:

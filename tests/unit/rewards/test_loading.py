@@ -162,3 +162,12 @@ def test_a_function_may_have_any_name_that_python_takes(working_folder: Path, na
     for wrong in (f"prüfung [1].py:1{name}", "prüfung [1].py:a-b"):
         with pytest.raises(RewardError, match="names no function"):
             load_reward(wrong)
+
+
+def test_child_processes_find_a_file_though_sys_path_was_set_back(working_folder: Path) -> None:
+    before = list(sys.path)
+    load_reward("my_rewards_module.py:long")
+    sys.path[:] = before
+    (working_folder / "other.py").write_text(SOURCE)
+    function = load_reward("other.py:long")
+    assert any(Path(folder, f"{function.__module__}.py").exists() for folder in sys.path)
