@@ -35,7 +35,7 @@ from mortal_steps.errors import ServerError
 from mortal_steps.orchestration.batch_sources.base import has_samplers
 from mortal_steps.orchestration.checking.forecast_lines import placement_in_words
 from mortal_steps.orchestration.checking.preflight import ParallelStartup, begin_workers_imports
-from mortal_steps.orchestration.open_run import accept_changed_rewards, open_run
+from mortal_steps.orchestration.open_run import open_run
 from mortal_steps.places.base import place_of
 from mortal_steps.plan.run_config import RunConfig
 from mortal_steps.report.log_repair import mend_complete
@@ -65,20 +65,6 @@ PRINTED_ANYWAY = (
     "Finished in state Failed('Flow run encountered",
 )
 """How the lines of Prefect begin that the terminal does not show; the Prefect UI has them."""
-
-
-def begin(config: RunConfig, *, accept_changes: bool, detach: bool) -> None:
-    """Drive a run from this process, or have a container on Modal drive it and return at once."""
-    if accept_changes:
-        config = accept_changed_rewards(config)
-    if not detach:
-        drive(config)
-        return
-    from mortal.remote.detach import detach as begin_detached  # Modal's client
-
-    run_id, call_id = config.run_id, begin_detached(config)
-    say(f"run {run_id} continues on Modal ({call_id}); follow it with")
-    say(f"    mortal show {run_id} --volume {config.compute.modal.volume}")
 
 
 def drive(config: RunConfig) -> None:

@@ -104,14 +104,23 @@ def train(
     if run_id is None:
         run_id = settings.run_id or new_run_id(settings.id_prefix)
     settings = settings.model_copy(update={**changes, "run_id": run_id})
+    if accept_changed_rewards:
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
     if dry_run:
         from mortal_steps.orchestration.open_run import rehearse
 
         rehearse(settings, checking, tell)
         return
-    from mortal.driver import begin
+    if detach:
+        from mortal.remote.detach import detach as begin_detached
 
-    begin(settings, accept_changes=accept_changed_rewards, detach=detach)
+        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
+        return
+    from mortal.driver import drive
+
+    drive(settings)
 
 
 def demo(
@@ -168,11 +177,21 @@ def resume(
 
         resume_recipe(runs_dir, run_id, overrides or ())
         return
-    from mortal.driver import begin
     from mortal_steps.orchestration.open_run import resume_config
 
     settings = resume_config(runs_dir, run_id, overrides or (), volume=volume, trust=trust)
-    begin(settings, accept_changes=accept_changed_rewards, detach=detach)
+    if accept_changed_rewards:
+        from mortal_steps.orchestration import open_run
+
+        settings = open_run.accept_changed_rewards(settings)
+    if detach:
+        from mortal.remote.detach import detach as begin_detached
+
+        _tell_detached(begin_detached(settings), run_id, settings.compute.modal.volume)
+        return
+    from mortal.driver import drive
+
+    drive(settings)
 
 
 def stop(
@@ -261,3 +280,8 @@ def fork(
     if forked.info.fingerprint == parent.info.fingerprint:
         say("nothing is changed that decides its numbers: it will end with its parent's bits")
     drive(forked.config)
+
+
+def _tell_detached(call_id: str, run_id: str, volume: str) -> None:
+    say(f"run {run_id} continues on Modal ({call_id}); follow it with")
+    say(f"    mortal show {run_id} --volume {volume}")
