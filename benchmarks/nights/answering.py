@@ -1,5 +1,6 @@
 """HTTP services on this machine: each answers requests with the text that a function returns."""
 
+import contextlib
 import json
 import threading
 import time
@@ -44,8 +45,9 @@ class Service:
                 self.send_response(200)
                 self.send_header("content-type", "text/html; charset=utf-8")
                 self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                with contextlib.suppress(ConnectionError):  # the fault of the hour killed who asked
+                    self.end_headers()
+                    self.wfile.write(content)
 
             def log_message(self, *_: object) -> None:
                 pass
