@@ -80,13 +80,14 @@ class JudgedChats:
 
 def template_in(files: Iterable[Path]) -> Template:
     """Return the template among the files of a model. Raises `CorruptFileError`."""
-    known = {file.name: file for file in files}
-    settings, text = known.get(TOKENIZER_FILE), known.get(TEMPLATE_FILE)
-    try:
-        read = json.loads(settings.read_text(encoding="utf-8")) if settings else {}
-        found = {name: read[name] for name in DECIDING if read.get(name) is not None}
-        if text is not None:
-            found["chat_template"] = text.read_text(encoding="utf-8")
-    except ValueError as error:
-        raise CorruptFileError(f"{settings or text} is damaged: {error}") from error
+    found: dict[str, Any] = {}
+    for file in sorted(files, reverse=True):  # a template in a file of its own counts
+        try:
+            if file.name == TOKENIZER_FILE:
+                read = json.loads(file.read_text(encoding="utf-8"))
+                found |= {name: read[name] for name in DECIDING if read.get(name) is not None}
+            elif file.name == TEMPLATE_FILE:
+                found["chat_template"] = file.read_text(encoding="utf-8")
+        except ValueError as error:
+            raise CorruptFileError(f"{file} is damaged: {error}") from error
     return found

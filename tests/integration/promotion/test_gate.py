@@ -253,6 +253,15 @@ def test_each_model_calls_tools_by_its_own_chat_template(families, registry):
     assert comparison.against == first.manifest.evaluation.metrics
 
 
+def test_what_was_scored_with_the_template_of_another_model_is_not_taken_again(families, registry):
+    """As versions did whose judgements had the same key whatever the template was."""
+    second = families[1]
+    judge = Judge(registry.store, second, judging_plan(second.config, second.info.num_steps))
+    paths = [Gate(run, registry).bring_in().path for run in families]
+    keys = {judge.key(path, "0" * 64) for path in paths}
+    assert len(keys) == 2
+
+
 def test_a_model_whose_chat_template_knows_no_tools_is_not_compared_by_tools(
     families, runs, registry
 ):

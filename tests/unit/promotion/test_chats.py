@@ -23,6 +23,7 @@ def saved(folder, settings, text=None):
 def test_a_template_is_the_same_in_either_of_its_files(tmp_path):
     beside = saved(tmp_path / "beside", {"model_max_length": 64}, "{{ a }}")
     assert beside == saved(tmp_path / "within", {"chat_template": "{{ a }}", "eos_token": "b"})
+    assert beside == saved(tmp_path / "both", {"chat_template": "{{ old }}"}, "{{ a }}")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,9 @@ def test_another_text_or_another_way_to_read_it_is_another_template(tmp_path, se
     assert saved(tmp_path / "one", {}, "{{ a }}") != saved(tmp_path / "other", settings, text)
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text("{")
-    with refused(CorruptFileError, str(tmp_path / "tokenizer_config.json")):
-        template_in(tmp_path.iterdir())
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "chat_template.jinja"])
+def test_a_damaged_file_is_named(tmp_path, name):
+    saved(tmp_path / "model", {}, "{{ a }}")
+    (tmp_path / "model" / name).write_bytes(b"{\xff")
+    with refused(CorruptFileError, str(tmp_path / "model" / name)):
+        template_in((tmp_path / "model").iterdir())
