@@ -5,6 +5,8 @@ judged/<key>/
   generations-<shard>.parquet  rewards-<shard>.parquet     as in a run directory
   request.json                 the request that the shards are scored for
   judgement.json               the mean scores
+  data/chat.json               of a model with another chat template than the run's, where there are
+                               tools: how its chats are rendered and read
 """
 
 import contextlib

@@ -29,11 +29,12 @@ from mortal_steps.errors import ConfigError
 from mortal_steps.orchestration.evaluation import whole_evaluation
 from mortal_steps.orchestration.trials.opening import JudgingPlan, in_folder
 from mortal_steps.plan.held_out import HeldOutSets
+from mortal_steps.promotion.chats import JudgedChats
 from mortal_steps.promotion.judged_folder import FOLDER, STEP, JudgedFolder, Judgement
 from mortal_steps.report.evaluations import evaluation_scores
 from mortal_steps.report.held_out import Scores
 from mortal_steps.rewards.sources import digests_of, find_sources
-from mortal_steps.rollout.episodes.base import CHAT_FILE, read_chat_settings
+from mortal_steps.rollout.episodes.base import CHAT_FILE
 from mortal_steps.runs.run import Run
 from mortal_steps.store import RunStore
 from mortal_steps.store.files import locked_at_once
@@ -93,9 +94,11 @@ class Judge:
         self._local = local
         self._given = list(problems or ())
         self._request = request or uuid.uuid4().hex
+        self._chats = JudgedChats(store, run, plan)
+        self._folders: dict[str, JudgedFolder] = {}
         self._scores: dict[str, Scores] = {}
 
-    def key(self, sha256: str) -> str:
+    def key(self, path: str, sha256: str) -> str:
         """Return the name of a model's judgement. Other settings lead to another judgement."""
         rewards = self._plan.rewards
         code = (*rewards.code, *self._plan.code.environment.code)
@@ -112,6 +115,8 @@ class Judge:
             }
             files = digests_of(plan.files, working_dir)
             parts += [evaluation.decides, settings, scoring.digest(), files]
+        if (template := self._chats.other_template(path)) is not None:
+            parts.append({"chat": template})
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def _settings(self) -> dict[str, Any]:
@@ -138,7 +143,9 @@ class Judge:
     async def judge(self, path: str, sha256: str) -> Judgement:
         """Return the scores of the model in this folder, whose manifest has this digest, computed
         once. Raises what workers raise, `CorruptFileError` for a damaged model."""
-        folder = self._folder(sha256)
+        key, request = self.key(path, sha256), self._request
+        folder = JudgedFolder(self._store, key, self._held_out, request)
+        self._folders[sha256] = folder
         async with self._alone():
             judgement = folder.find()
             if judgement is None:
@@ -156,15 +163,13 @@ class Judge:
         return self._scores[sha256]
 
     def failures(self, sha256: str) -> Sequence[RewardFailure]:
-        """Return why completions of a judged model are masked. Raises `CorruptFileError`."""
-        return self._folder(sha256).failures()
+        """Return why completions of a model that was judged here are masked. Raises
+        `CorruptFileError`."""
+        return self._folders[sha256].failures()
 
     def forget(self, sha256: str) -> None:
         """Let the next judgement of the model score again what failed in this one."""
-        self._folder(sha256).forget()
-
-    def _folder(self, sha256: str) -> JudgedFolder:
-        return JudgedFolder(self._store, self.key(sha256), self._held_out, self._request)
+        self._folders[sha256].forget()
 
     @property
     def seed(self) -> tuple[int, int]:
@@ -178,7 +183,7 @@ class Judge:
 
     async def _judge(self, weights: WeightsRef, folder: str) -> Judgement:
         plan = self._plan
-        chat = read_chat_settings(self._run.store) if plan.code.environment.is_used else None
+        chat = self._chats.settings(weights.path, folder)
         day = self._day(chat)
         if chat is not None:
             self._store.write_record(CHAT_FILE, dataclasses.replace(chat, date=day), ChatSettings)

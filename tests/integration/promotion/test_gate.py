@@ -11,7 +11,7 @@ from transformers.utils import chat_template_utils
 
 from mortal.trainer import judging
 from mortal_steps.data.held_out import read_held_out
-from mortal_steps.errors import ConfigError, RewardError, StoreError
+from mortal_steps.errors import ConfigError, ModelError, RewardError, StoreError
 from mortal_steps.orchestration.forking.fork import fork_run
 from mortal_steps.orchestration.trials.opening import judging_plan
 from mortal_steps.promotion.comparison import Verdict, by_threshold, comparison_page
@@ -26,7 +26,9 @@ from mortal_steps.serving.whole import trained_files
 from mortal_steps.types import GeneratedShard, Problem
 from tests.support.bare_flow import InProcess, bare_in, go_on, one_thread
 from tests.support.damage import flip_a_byte
+from tests.support.environments.models import build_model
 from tests.support.promotion import QUICK
+from tests.support.refused import refused
 from tests.support.undisturbed import begun, undisturbed
 
 JUDGES = """
@@ -46,6 +48,15 @@ def length(prompts, completions, **kwargs):
     if {prompt!r} in prompts:
         raise ValueError("this one always fails")
     return [float(len(text)) for text in completions]
+"""
+DICE = """
+class Dice:
+    def reset(self, **row):
+        return None
+
+    def roll(self) -> str:
+        \"\"\"Roll the dice.\"\"\"
+        return "six"
 """
 MASKED = [
     'evaluation.functions=["service.py:length"]',
@@ -190,20 +201,74 @@ def test_models_that_are_compared_on_different_days_are_asked_the_same(
     promote(undisturbed(trained, settings, "today"), registry)
     monkeypatch.setattr(chat_template_utils, "datetime", Tomorrow)
     promote(undisturbed(trained, [*settings, "training.max_steps=2"], "tomorrow"), registry)
-    asked = [
-        [(group.problem.id, group.prompt_ids) for shard in shards for group in shard.groups]
-        for shards in read_judged(registry.store)
-    ]
+    asked = [prompts_in(shards) for shards in read_judged(registry.store)]
     assert len(asked) == 2
     assert asked[0] == asked[1]
 
 
 def read_judged(store):
     """Return the generations of each judgement."""
-    for folder in sorted(path.parent for path in store.root.glob("judged/*/judgement.json")):
-        found = sorted(folder.glob("generations-*.parquet"))
-        paths = [str(path.relative_to(store.root)) for path in found]
-        yield [store.find_record(path, GeneratedShard)[1] for path in paths]
+    for judgement in sorted(store.root.glob("judged/*/judgement.json")):
+        yield read_generated(store, judgement.parent.relative_to(store.root))
+
+
+def read_generated(store, folder):
+    """Return the generations in a folder."""
+    found = sorted(store.path(str(folder)).glob("generations-*.parquet"))
+    paths = [str(path.relative_to(store.root)) for path in found]
+    return [store.find_record(path, GeneratedShard)[1] for path in paths]
+
+
+def prompts_in(shards):
+    """Return the prompts that a model was given."""
+    return [(group.problem.id, group.prompt_ids) for shard in shards for group in shard.groups]
+
+
+@pytest.fixture(scope="module")
+def families(trained):
+    """A run with tools of a model of each of two families, the second of which has another template
+    for training."""
+    (trained / "dice.py").write_text(DICE)
+    row = '{"prompt": [{"role": "user", "content": "%s="}], "answer": "%s"}\n'
+    (trained / "rolls.jsonl").write_text("".join(row % (one, one) for one in "abcdefgh"))
+    settings = [*QUICK, "training.max_steps=1", "training.batch_size=4", "data.source=rolls.jsonl"]
+    settings += ["data.eval_samples=3", "environment.factory=dice.py:Dice", "model={}"]
+    settings += ["rewards={}", "rewards.terms=[{function='rewards.py:lottery', form='strings'}]"]
+    names = "qwen2_5", "qwen3"
+    for name in names:
+        build_model(trained / name, name)
+    return [undisturbed(trained, [*settings, f"model.name_or_path={name}"], name) for name in names]
+
+
+def test_each_model_calls_tools_by_its_own_chat_template(families, registry):
+    """As in its own run, also where the model in use is of another family."""
+    first, second = families
+    asked = [prompts_in(read_generated(run.store, "evaluations/000001")) for run in families]
+    assert asked[0] != asked[1]
+    promote(first, registry)
+    comparison = compare(Gate(second, registry, ["rollout.num_shards=1"], local=Counted))
+    found = sorted(map(prompts_in, read_judged(registry.store)))
+    assert found == sorted([asked[0], *asked]), "the first one is judged a second time"
+    assert comparison.metrics == second.manifest.evaluation.metrics
+    assert comparison.against == first.manifest.evaluation.metrics
+
+
+def test_what_was_scored_with_the_template_of_another_model_is_not_taken_again(families, registry):
+    """As versions did whose judgements had the same key whatever the template was."""
+    second = families[1]
+    judge = Judge(registry.store, second, judging_plan(second.config, second.info.num_steps))
+    paths = [Gate(run, registry).bring_in().path for run in families]
+    keys = {judge.key(path, "0" * 64) for path in paths}
+    assert len(keys) == 2
+
+
+def test_a_model_whose_chat_template_knows_no_tools_is_not_compared_by_tools(
+    families, runs, registry
+):
+    promote(runs["first"], registry)
+    used = registry.production().id
+    with refused(ModelError, used, "run qwen3", "renders no tool calls", "another name (--name)"):
+        compare(Gate(families[1], registry, local=Counted))
 
 
 @pytest.mark.parametrize(
