@@ -19,7 +19,7 @@ def read_model_config(path: str, trust_remote_code: bool) -> Any:
         if "trust_remote_code" in str(error):
             raise ModelError(
                 f"the model {path} comes with code of its own (auto_map in its config.json); read "
-                "it, and set model.trust_remote_code = true (of a teacher, its own "
+                "it, and set model.trust_remote_code = true (for a teacher: its own "
                 "trust_remote_code) to let it run"
             ) from error
         raise ModelError(f"no usable model at {path}: {error}") from error

@@ -144,9 +144,9 @@ def warn_of_no_prices(
     priced = any(isinstance(term, JudgeTerm) and term.prices.are_known for term in terms)
     if until.max_dollars is not None and not place_costs and not priced:
         logger.warning(
-            "training.until.max_dollars = %g: no judge has `prices`, and workers cost something on "
-            "Modal alone, so no dollars are counted and it does not end the run; give judges their "
-            "prices, or set training.until.max_tokens or max_hours",
+            "training.until.max_dollars = %g: no judge has `prices`, and only workers on Modal "
+            "have a price, so no dollars are counted and this limit never ends the run; give "
+            "judges their prices, or set training.until.max_tokens or max_hours",
             until.max_dollars,
         )
 

@@ -132,8 +132,8 @@ def warn_of_longer(model: ModelConfig, longest: int) -> None:
     sampling."""
     if "max_model_len" in model.model_fields_set and longest > model.max_model_len:
         logger.warning(
-            "model.max_model_len = %d is for sampling and cuts no rows, of which the longest has "
-            "%s; TRL cuts rows to training.trl.max_length",
+            "model.max_model_len = %d limits sampling alone: no row is cut to it, and the longest "
+            "has %s; to cut rows, set training.trl.max_length",
             model.max_model_len,
             counted(longest, "token"),
         )

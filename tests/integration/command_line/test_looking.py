@@ -1,5 +1,6 @@
 """What the commands that look at runs print."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -100,44 +101,40 @@ def test_logs_are_of_the_flow_or_of_a_role(mortal, tmp_path):
     assert "the roles are actor, rollout, reward" in mortal("logs", *where, "--role", "judge")[2]
 
 
-def test_a_followed_log_ends_with_its_run_and_moves_no_cursor(tmp_path):
-    store = make_run(tmp_path, "one")
+@contextlib.contextmanager
+def followed(folder):
+    """The log of a run that is driven, and the process that follows it, which has read a line."""
+    store = make_run(folder, "one")
     log = store.path("logs/flow.log")
     log.parent.mkdir()
     log.write_text("first\n")
     lease = acquire(store)
     try:
         command = [sys.executable, "-P", "-m", "mortal", "logs", "one", "--follow"]
-        command += ["--runs-dir", tmp_path]
+        command += ["--runs-dir", folder]
         following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert following.stdout.readline() == "first\n"
+        yield log, following
+    finally:
+        lease.release()
+
+
+def test_a_followed_log_ends_with_its_run_and_moves_no_cursor(tmp_path):
+    with followed(tmp_path) as (log, following):
         with log.open("a") as file:
             file.write("\x1b[2Jsecond\n")
         assert following.stdout.readline() == "\\x1b[2Jsecond\n"
         assert following.poll() is None
-    finally:
-        lease.release()
     assert following.communicate(timeout=30) == ("", None)
     assert following.returncode == 0
 
 
 def test_a_followed_log_ends_once_nobody_reads_it(tmp_path):
-    store = make_run(tmp_path, "one")
-    log = store.path("logs/flow.log")
-    log.parent.mkdir()
-    log.write_text("first\n")
-    lease = acquire(store)
-    try:
-        command = [sys.executable, "-P", "-m", "mortal", "logs", "one", "--follow"]
-        command += ["--runs-dir", tmp_path]
-        following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert following.stdout.readline() == "first\n"
+    with followed(tmp_path) as (log, following):
         following.stdout.close()
         with log.open("a") as file:
             file.write("second\n")
         assert following.wait(timeout=30) == 1
-    finally:
-        lease.release()
 
 
 def test_samples_of_a_run_that_has_done_nothing_are_an_error(mortal, tmp_path):

@@ -77,7 +77,8 @@ def test_a_limit_for_sampling_that_cuts_no_row_is_told(caplog):
         warn_of_longer(parse_config(SFT | {"model": model}).model, longest)
     assert not caplog.messages
     warn_of_longer(parse_config(SFT | {"model": {"max_model_len": 64}}).model, 65)
-    assert "model.max_model_len = 64 is for sampling" in caplog.text and "65 tokens" in caplog.text
+    assert "model.max_model_len = 64 limits sampling alone" in caplog.text
+    assert "65 tokens" in caplog.text
 
 
 def test_rows_of_several_forms_are_told_by_what_trl_makes_of_them(caplog):
